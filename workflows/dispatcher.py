@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.failure_detector import FailureDetector
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.rebuild import Part
-    from oldhost_sync.policy.release import DONE_AGAIN, RELEASE_MIN
+    from oldhost_sync.policy.release import DONE_AGAIN, KNOWS_ENDED_WORKERS, RELEASE_MIN
     from workflows import calls, messages
     from workflows.calls import NoResult
     from workflows.clock import now_ms
@@ -27,8 +27,7 @@ SWEEP_QUIET_MS = 30_000
 
 
 class Dispatcher:
-    """`under_way`: number of running activities. `talking_to_oldhost`: those that talk to OldHost; they end soon, so
-    meanwhile the workflow sets no timer except for alerts.
+    """`under_way`: number of running activities. `talking_to_oldhost`: those that talk to OldHost.
 
     `wake` is called when one has ended, `load_persisted_state` with the first page of outstanding changes.
     """
@@ -50,8 +49,20 @@ class Dispatcher:
         self._listing = listing
         self._detector = FailureDetector()
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._sending: dict[int, None] = {}  # the numbers of the sends under way
         self.under_way = 0
         self.talking_to_oldhost = 0
+
+    @property
+    def awaits_oldhost(self) -> bool:
+        """Whether an activity that talks to OldHost ends soon: meanwhile the workflow sets no timer except for alerts.
+
+        A send that was given up may last until its timeout.
+        """
+        given_up = 0
+        if self._machine.release >= KNOWS_ENDED_WORKERS:
+            given_up = sum(number not in self._machine.in_flight.sends for number in self._sending)
+        return self.talking_to_oldhost > given_up
 
     def act(self, action: actions.Action) -> None:
         match action:
@@ -134,6 +145,7 @@ class Dispatcher:
 
     async def _send(self, action: actions.Send) -> None:
         ended: events.SendEnded | events.SendFailed
+        self._sending[action.number] = None
         try:
             ended = await calls.send(self._host, action, self._machine.release, self._slack)
         except NoResult as error:
@@ -143,6 +155,7 @@ class Dispatcher:
             ended = events.SendFailed(
                 never_started=limit is TimeoutType.SCHEDULE_TO_START, silent=limit is TimeoutType.HEARTBEAT
             )
+        del self._sending[action.number]
         self._machine.send_ended(action.number, ended, now_ms(), epoch=action.epoch)
 
     async def _stop_sends(self, action: actions.StopSends) -> None:

@@ -107,6 +107,12 @@ def read_release(raw: RawValue) -> int | None:
     return value if type(value) is int else None
 
 
+def read_task_queue(raw: RawValue) -> str | None:
+    """The task queue that arrived, or None."""
+    value = _value(raw)
+    return value if type(value) is str and raw.payload.data else None
+
+
 def _is_policy(policy: WriterPolicy) -> bool:
     return all(_is_figure(figure, name not in MAY_BE_ZERO) for name, figure in vars(policy).items())
 

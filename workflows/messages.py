@@ -60,6 +60,11 @@ def workflow_id(host: str) -> str:
     return f"{WORKFLOW_ID_PREFIX}{host}"
 
 
+def session_task_queue(worker: str) -> str:
+    """The queue for the activities of this worker's sessions."""
+    return f"{TASK_QUEUE}-session-{worker}"
+
+
 def nightly_resync_id(host: str) -> str:
     """The id of a host's Schedule; Temporal adds the time to it for the workflows that it starts."""
     return f"nightly-resync:{host}"

@@ -99,7 +99,7 @@ class SyncWriterWorkflow:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, args: Sequence[RawValue]) -> None:
-        """Every signal: `enqueue`, `submit_change`, `configure`, `renew` (with another release), or an unknown one.
+        """Every signal: `enqueue`, `submit_change`, `configure`, `renew`, `worker_ended`, or an unknown one.
 
         A dynamic handler, because the SDK's own dispatch raises on a missing or extra argument, and a signal that
         raises blocks the writer at that workflow task for ever.
@@ -115,6 +115,8 @@ class SyncWriterWorkflow:
                 self._configure(argument)
             case "renew" if (release := intake.read_release(argument)) is not None:
                 self.next_run.asked = self.next_run.asked or release != self.machine.release
+            case "worker_ended" if (task_queue := intake.read_task_queue(argument)) is not None:
+                self.machine.lifecycle.worker_ended(task_queue)
             case _:
                 self._alert_unreadable(name, 1)
         self.wakeup_requested = True
@@ -255,14 +257,12 @@ class SyncWriterWorkflow:
 
     async def _rebuild(self) -> None:
         """Read all outstanding changes from MariaDB before sending. Release 1 only; later ones read while they send."""
-        after_id = 0
-        while True:
+        after_id, more = 0, True
+        while more:
             page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)
             self._load_persisted_state(page)
             self.machine.enqueue(page.changes(), now_ms(), sweep=True)
-            if not page.more:
-                break
-            after_id = page.last_id
+            after_id, more = page.last_id, page.more
         self.machine.finish_loading(now_ms())
         info = workflow.info()
         events, size = info.get_current_history_length(), info.get_current_history_size()
@@ -321,7 +321,7 @@ class SyncWriterWorkflow:
         """Wait until something happens. Set a timer only if no running one fires early enough: each costs history
         (trap 18), and one that fires for nothing costs less than cancelling it.
         """
-        wake_at_ms = self.machine.watch_at_ms() if self.dispatcher.talking_to_oldhost else self._wake_at_ms()
+        wake_at_ms = self.machine.watch_at_ms() if self.dispatcher.awaits_oldhost else self._wake_at_ms()
         if self.relayed.waiting or (self.reception.has_unread and not self.machine.draining):
             wake_at_ms = now_ms()
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.timers):

@@ -38,7 +38,9 @@ MENDS_HOLDS = 9
 # Once one heartbeat of a worker is overdue, all its sends are given up, not each when its own is.
 GIVES_UP_TOGETHER = 10
 # Alerts, and the search for signals that earlier runs left unread, are done again if a person ended the activity.
-DONE_AGAIN = RELEASE = 11
+DONE_AGAIN = 11
+# A session is given up at once if another worker has found that the process that holds it has ended.
+KNOWS_ENDED_WORKERS = RELEASE = 12
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5

@@ -21,7 +21,13 @@ from oldhost_sync.policy.events import (
     SendFailed,
     SessionOpened,
 )
-from oldhost_sync.policy.release import DECIDED_STAYS, GIVES_UP_TOGETHER, MENDS_HOLDS, RELEASE_MIN
+from oldhost_sync.policy.release import (
+    DECIDED_STAYS,
+    GIVES_UP_TOGETHER,
+    KNOWS_ENDED_WORKERS,
+    MENDS_HOLDS,
+    RELEASE_MIN,
+)
 from oldhost_sync.policy.session import Phase, SessionEvent
 from oldhost_sync.policy.writer_policy import (
     REOPEN_ALERT_ATTEMPTS,
@@ -222,9 +228,17 @@ class SessionLifecycle:
         if machine.release >= GIVES_UP_TOGETHER and event.silent:
             self._give_up_sends()
 
+    def worker_ended(self, task_queue: str) -> None:
+        """Another worker has found that the process of this queue has ended. If the session is there, give it up."""
+        machine, session = self._machine, self._machine.session
+        if machine.release < KNOWS_ENDED_WORKERS or session.phase is not Phase.OPEN or session.task_queue != task_queue:
+            return
+        session.lost = True
+        self._give_up_sends()
+
     def _give_up_sends(self) -> None:
-        """A send of the session's worker sent no heartbeat: do not wait until the others' are overdue, too. The worker
-        may live after all; then the ledger's epoch fences it, as any session that was given up.
+        """Do not wait until the heartbeat of each send is overdue. The session's worker may live after all; then the
+        ledger's epoch fences it, as any session that was given up.
         """
         machine = self._machine
         for number in list(machine.in_flight.sends):

@@ -57,7 +57,8 @@ from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
 from oldhost_sync.user_errors import leave_after
 from oldhost_sync.worker_readiness import watch_readiness
-from workflows.messages import TASK_QUEUE
+from oldhost_sync.worker_watch import others_watched
+from workflows.messages import TASK_QUEUE, session_task_queue
 from workflows.nightly_resync import NightlyResyncWorkflow
 from workflows.sync_writer import SyncWriterWorkflow
 
@@ -117,6 +118,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
                 _looked_at(settings, connected, readiness, releases),
                 _present(presence),
                 running_during(releases.watch),
+                others_watched(settings.need_database_url(), connected, presence, releases.begins_with),
             ):
                 if await _is_so_before(releases.may_take_tasks(), stopping):
                     await _work(settings, connected, engine, sessions, releases, stopping)
@@ -261,7 +263,7 @@ def session_activities(
     return SessionActivities(
         engine=engine,
         addresses=addresses(settings),
-        task_queue=f"{TASK_QUEUE}-session-{name}",
+        task_queue=session_task_queue(name),
         owner=name,
         limits=session_limits(settings),
         metrics=metrics,

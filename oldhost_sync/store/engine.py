@@ -112,6 +112,10 @@ class _Connection(pymysql.connections.Connection):
 
     _unchecked: ClassVar[ssl.SSLContext | None] = None
 
+    def fileno(self) -> int:
+        """For `poll`: the socket is readable once the server has closed the connection."""
+        return int(self._sock.fileno())  # type: ignore[attr-defined]
+
     def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
         if sslp:
             asked: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]

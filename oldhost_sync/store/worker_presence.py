@@ -36,6 +36,13 @@ _KNOWN = text(
     "WHERE host IN :hosts AND left_at IS NULL AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND GROUP BY host "
     "HAVING SUM(name = :name) > 0"
 ).bindparams(bindparam("hosts", expanding=True))
+_OTHERS = text(
+    "SELECT name, host FROM workers WHERE host IN :hosts AND left_at IS NULL "
+    "AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND AND name <> :name ORDER BY name, host"
+).bindparams(bindparam("hosts", expanding=True))
+_TAKEN = text("SELECT host FROM nonce_ledger WHERE host IN :hosts AND owner = :name ORDER BY host").bindparams(
+    bindparam("hosts", expanding=True)
+)
 _LEAVE = text(
     "UPDATE workers SET seen_at = UTC_TIMESTAMP(6), left_at = UTC_TIMESTAMP(6) WHERE host IN :hosts AND name = :name"
 ).bindparams(bindparam("hosts", expanding=True))
@@ -94,6 +101,18 @@ class WorkerPresence:
             return {row[0]: Known(row[1], row[2], bool(row[3])) for row in connection.execute(_KNOWN, values)}
 
         return run_in_transaction(self.engine, read, attempts=1)
+
+    def others(self, connection: Connection) -> dict[str, list[str]]:
+        """The names of the other workers at work, with the hosts that both serve."""
+        values = {"hosts": self.hosts, "name": self._name, "silent_s": SILENT_SECONDS_MAX}
+        found = dict[str, list[str]]()
+        for name, host in connection.execute(_OTHERS, values):
+            found.setdefault(name, []).append(host)
+        return found
+
+    def taken_by(self, connection: Connection, worker: str) -> list[str]:
+        """The hosts, among those that this worker serves, whose session `worker` was the last to open."""
+        return list(connection.scalars(_TAKEN, {"hosts": self.hosts, "name": worker}))
 
     @property
     def _name(self) -> str:

@@ -21,8 +21,8 @@ NEXT = RELEASE + 1
 _CHANGES = (
     (
         "oldhost_sync/policy/release.py",
-        f"DONE_AGAIN = RELEASE = {RELEASE}",
-        f"DONE_AGAIN = {RELEASE}\nRELEASE = {NEXT}",
+        f"KNOWS_ENDED_WORKERS = RELEASE = {RELEASE}",
+        f"KNOWS_ENDED_WORKERS = {RELEASE}\nRELEASE = {NEXT}",
     ),
     ("oldhost_sync/policy/release.py", "SNAPSHOT_SINCE = {", f"SNAPSHOT_SINCE = {{{VERSION + 1}: {NEXT}, "),
     (

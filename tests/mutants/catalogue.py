@@ -19,6 +19,7 @@ RESETS = "real Temporal, runs that were reset"
 GIVING_WAY = "real MariaDB, sends that give way"
 RELEASES = "unit tests of releases"
 BY_HAND = "real Temporal, activities ended by hand"
+ENDED_WORKERS = "real MariaDB, workers that ended"
 OVERDUE = "real MariaDB, replies that never come"
 
 
@@ -575,5 +576,20 @@ MUTANTS = (
         "fewer answers than submissions are believed",
         (Patch("workflows/calls.py", "if len(answers) != len(request.items):", "if False:"),),
         levels=(BY_HAND,),
+    ),
+    Mutant(
+        "a worker that lost its lock for a moment is said to have ended",
+        (Patch("oldhost_sync/worker_watch.py", " for name in names if is_free(connection, name, 0)}", " for name in names}"),),
+        levels=(ENDED_WORKERS,),
+    ),
+    Mutant(
+        "a worker's lock lasts as long as its connection is silent",
+        (Patch("oldhost_sync/store/worker_locks.py", "SET SESSION wait_timeout = {SILENT_SECONDS_MAX}", "DO 0"),),
+        levels=(ENDED_WORKERS,),
+    ),
+    Mutant(
+        "a session whose worker has ended waits for each of its sends",
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "        session.lost = True\n        self._give_up_sends()\n", "        session.lost = True\n"),),
+        levels=(UNIT,),
     ),
 )  # fmt: skip

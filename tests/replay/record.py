@@ -26,6 +26,7 @@ from tests.workflows.conftest import (
     Stage,
     Writer,
     alerts_failed_by_hand,
+    session_given_up,
     start_run,
     two_sends_given_up,
 )
@@ -270,6 +271,16 @@ async def by_hand(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def ended_worker(writer: Writer) -> None:
+    """Release 12: a worker is said to have ended; timers are set though one of its sends is still under way."""
+    await session_given_up(writer)
+    await writer.take(LWW, "unit-1")
+    await writer.until_status(lambda status: status["debounced"] == 1)
+    writer.world.may_report.set()
+    await writer.skip(200)
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -288,6 +299,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "mended": mended,
     "given_up": given_up,
     "by_hand": by_hand,
+    "ended_worker": ended_worker,
 }
 
 

@@ -13,6 +13,8 @@ EXPECTED = (
     "zombie fenced at SENT",
     "zombie attempt's result refused",
     "a send that was given up reported after all",
+    "a worker was said to have ended",
+    "a living worker was said to have ended",
     "continue-as-new",
     "continue-as-new with signals waiting",
     "deadlock retried",

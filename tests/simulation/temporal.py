@@ -170,8 +170,15 @@ class Server:
                 delay += self.random.random() * 10  # the task timed out on its way and was given out again
             self.hub.after(delay, run.process)
 
+    def signal(self, name: str, payload: Payload) -> None:
+        """Refused where no run is."""
+        if self.run is not None and not self.run.closed and not self.away:
+            self._signal(self.run, name, payload)
+
     def signal_with_start(self, name: str, payload: Payload) -> None:
-        run = self.start(self.world.workflow_input())
+        self._signal(self.start(self.world.workflow_input()), name, payload)
+
+    def _signal(self, run: Run, name: str, payload: Payload) -> None:
         self.world.log("signal", name, payload.data if name == "enqueue" else "")
         signal = Signal(run, name, payload, self.records.signalled(run.run_id, name, payload))
         run.add(signal, history=1)

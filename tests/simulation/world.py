@@ -27,6 +27,7 @@ from tests.simulation.shape import Shape, Verdict
 from tests.simulation.sometimes import Sometimes
 from tests.simulation.temporal import Server, Signal
 from tests.simulation.worker import Worker, settle_time
+from tests.simulation.worker_watch import WorkerWatch
 from workflows import messages
 
 LWW = ("unit_status_changed", "unit_details_changed", "rate_changed")
@@ -124,6 +125,7 @@ class World:
         self.relays: list[RelayProcess] = []
         self.apis: list[Api] = []
         self.healing = False
+        self.worker_watch = WorkerWatch(self)
 
     def begin(self) -> None:
         """Start every role."""
@@ -293,6 +295,7 @@ class World:
         self.workers.append(worker)
         worker.process.at_death.append(lambda: self._gone(self.workers, worker, self._start_worker))
         worker.process.at_go_on.append(self.temporal.give_out)
+        self.worker_watch.watch(worker)
         self.hub.soon(self.temporal.give_out)
         self.temporal.workers = self.workers
 

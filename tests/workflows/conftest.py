@@ -120,6 +120,16 @@ async def two_sends_given_up(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def session_given_up(writer: Writer) -> None:
+    """A worker is said to have ended while it has a send: the next session does not wait for that send's end."""
+    world = writer.world
+    world.sends_with_late_report = [1]
+    await writer.take(TXN, "unit-0")
+    await writer.until(lambda: world.sends)
+    await writer.handle.signal("worker_ended", world.session_queue)
+    await writer.until(lambda: len(world.answers) == 2)
+
+
 async def start_run(
     env: WorkflowEnvironment, world: World, policy: WriterPolicy | None = None
 ) -> WorkflowHandle[Any, Any]:

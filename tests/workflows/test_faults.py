@@ -9,8 +9,9 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from oldhost_sync.policy.changes import Outcome
+from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.workflows.books import Reply
-from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, two_sends_given_up
+from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, session_given_up, two_sends_given_up
 from tests.workflows.world import EVENT_OF
 
 pytestmark = pytest.mark.temporal
@@ -76,6 +77,36 @@ async def test_a_send_that_was_given_up_with_its_worker_reports_in_vain(stage: S
         await two_sends_given_up(writer)
         assert sorted(writer.world.applied_ids) == list(range(1, 13))
         assert len(writer.world.answers) == 2
+
+
+async def test_a_worker_that_has_ended_is_not_waited_for(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await session_given_up(writer)
+        await writer.take(TXN, "unit-1")
+        await writer.until(lambda: writer.world.applied_ids == [1, 2])
+        writer.world.may_report.set()
+        await writer.until_quiet()
+        assert [line.nonce for line in writer.world.oldhost.journal] == [1, 2]
+
+
+async def test_what_falls_due_is_sent_while_a_send_that_was_given_up_goes_on(stage: Stage) -> None:
+    async with stage.writer(WriterPolicy(debounce_ms=100)) as writer:
+        await session_given_up(writer)
+        await writer.take(LWW, "unit-1")
+        await writer.until(lambda: writer.world.applied_ids == [1, 2])
+        writer.world.may_report.set()
+        await writer.until_quiet()
+
+
+async def test_the_end_of_a_worker_without_the_session_changes_nothing(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        for argument in ("session-of-another", 7, None):
+            await writer.handle.signal("worker_ended", argument)
+        await writer.take(TXN, "a")
+        await writer.until_quiet()
+        assert len(writer.world.answers) == 1
+        assert [alert.kind for alert in writer.world.alerts] == ["unreadable-signal"]
 
 
 async def test_a_worker_that_opens_again_after_it_was_given_up_is_waited_for_longer(stage: Stage) -> None:

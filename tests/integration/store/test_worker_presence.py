@@ -90,6 +90,24 @@ def test_a_worker_that_does_not_tell_knows_the_oldest_that_may_run_beside(engine
     assert own.known() == {HOST: Known(BESIDE_MIN, BESIDE_MIN + 1, all_tell=False)}
 
 
+def test_the_others_at_work_are_those_of_the_hosts_that_a_worker_serves(engine: Engine) -> None:
+    own = WorkerPresence(engine, (HOST, "other"), "own")
+    for name, hosts in (("own", [HOST]), ("both", ["other", HOST]), ("left", [HOST]), ("mute", [HOST]), ("far", ["x"])):
+        WorkerPresence(engine, hosts, name).begin()
+    WorkerPresence(engine, (HOST,), "left").leave()
+    silent(engine, SILENT_SECONDS_MAX + 1, "mute")
+    with engine.connect() as connection:
+        assert own.others(connection) == {"both": [HOST, "other"]}
+
+
+def test_a_host_is_taken_by_the_worker_that_opened_its_last_session(engine: Engine) -> None:
+    own = WorkerPresence(engine, (HOST, "other"), "own")
+    for host, owner in ((HOST, "w1"), ("other", "w2"), ("x", "w1")):
+        change_sql(engine, f"INSERT INTO nonce_ledger (host, epoch, owner) VALUES ('{host}', 1, '{owner}')")
+    with engine.connect() as connection:
+        assert [own.taken_by(connection, name) for name in ("w1", "w2", "w3")] == [[HOST], ["other"], []]
+
+
 def test_a_database_that_is_away_disturbs_no_worker(database_url: str) -> None:
     engine = create_engine(database_url.rpartition("@")[0] + "@127.0.0.1:1/none")
     presence = WorkerPresence(engine, (HOST,), "w1")

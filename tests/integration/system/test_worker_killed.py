@@ -7,10 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
 
 from tests.faults.database_proxy import Action, DatabaseProxy
 from tests.faults.product import Product
 from tests.integration.system.changes import record
+from workflows.messages import workflow_id
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
@@ -94,6 +97,41 @@ def test_killed_with_the_operation_on_the_wire_it_is_not_sent_again(product: Pro
     product.wait_for("an operation on the wire", lambda: product.requests("SENT"))
     kill_and_take_over(product, already_applied=1)
     finish(product, 4)
+
+
+def ended_by_timeout(product: Product) -> list[str]:
+    """The tasks of the writer's runs that Temporal gave up."""
+
+    async def read(client: Client) -> list[str]:
+        handle = client.get_workflow_handle(workflow_id(product.host))
+        kinds = [EventType.Name(event.event_type) async for event in handle.fetch_history_events()]
+        return [kind for kind in kinds if "TIMED_OUT" in kind]
+
+    return product.ask(read)
+
+
+def until_watching(product: Product, workers: int) -> None:
+    """Until so many workers wait for the lock of another one."""
+    waits = "SELECT id FROM information_schema.processlist WHERE state = 'User lock'"
+    product.wait_for("workers that watch each other", lambda: len(product.sql(waits)) == workers)
+
+
+@pytest.mark.parametrize("told", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "told to leave"])
+def test_an_idle_worker_that_ends_is_replaced_without_waiting_for_a_timeout(
+    product: Product, told: signal.Signals
+) -> None:
+    product.start("relay")
+    product.start_worker("first")
+    product.start_worker("second")
+    record(product, 1, entity="warm")
+    product.wait_for("the first change", lambda: product.all_have_fates(1))
+    ends = holder(product)
+    until_watching(product, 2)
+    product.children[ends].send_signal(told)
+    product.wait_for("another's session", lambda: product.status()["session"]["epoch"] == 2)
+    record(product, 3)
+    finish(product, 4)
+    assert ended_by_timeout(product) == []
 
 
 def test_of_two_workers_one_holds_the_connection(product: Product) -> None:

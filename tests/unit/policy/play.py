@@ -36,7 +36,7 @@ from oldhost_sync.policy.changes import (
 from oldhost_sync.policy.events import OpeningFailed, OpeningReported, Probed, SendEnded, SendFailed
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.release import GIVES_UP_TOGETHER
+from oldhost_sync.policy.release import GIVES_UP_TOGETHER, KNOWS_ENDED_WORKERS
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import SENDS_IN_FLIGHT_MAX, WriterPolicy
 from tests.workflows.books import Books, Reply
@@ -175,6 +175,18 @@ class Play:
         silent = silent and not never_started
         self.machine.send_ended(number, SendFailed(never_started, silent), self.now_ms)
         if silent and self.machine.release >= GIVES_UP_TOGETHER:
+            self._give_up_sends()
+        self.step()
+
+    def end_worker(self, task_queue: str | None = None) -> None:
+        """The worker of this queue (None: the one that has the session) is said to have ended."""
+        session = self.machine.session
+        asked = session.task_queue if task_queue is None else task_queue
+        knows = self.machine.release >= KNOWS_ENDED_WORKERS
+        gives_up = knows and session.phase is Phase.OPEN and asked == session.task_queue
+        self.machine.lifecycle.worker_ended(asked)
+        if gives_up:
+            self.books.epoch += 1
             self._give_up_sends()
         self.step()
 

@@ -92,6 +92,10 @@ class Interleavings(RuleBasedStateMachine):
         reply_to = (lambda change_id: replies[change_id % len(replies)]) if worked else None
         self.play.fail_send(number, never_started=never_started, silent=silent, reply_to=reply_to)
 
+    @rule(task_queue=st.sampled_from([None, None, "another"]))
+    def end_a_worker(self, task_queue: str | None) -> None:
+        self.play.end_worker(task_queue)
+
     @precondition(lambda self: self.play.under.given_up)
     @rule(data=st.data())
     def end_a_send_that_was_given_up(self, data: Any) -> None:

@@ -10,7 +10,7 @@ from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, Outcom
 from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.release import GIVES_UP_TOGETHER
+from oldhost_sync.policy.release import GIVES_UP_TOGETHER, KNOWS_ENDED_WORKERS
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import SEND_FILL_MS, WriterPolicy
 from tests.unit.policy.play import START_MS, Play, journal, sent
@@ -141,6 +141,41 @@ def test_before_release_10_each_send_was_waited_for(play: Play) -> None:
     play.machine.release = GIVES_UP_TOGETHER - 1
     play.fail_send(1, silent=True)
     assert (list(play.machine.in_flight.sends), play.under.opening) == ([2], None)
+
+
+def test_a_session_whose_worker_has_ended_is_given_up_with_all_its_sends(play: Play) -> None:
+    fill(play, 20)
+    play.end_worker()
+    assert play.machine.in_flight.sends == {}
+    assert play.under.opening is not None
+    assert sorted(play.under.opening.in_doubt) == [*range(1, 17)]
+
+
+def test_an_idle_session_whose_worker_has_ended_is_opened_elsewhere_before_anything_is_due(play: Play) -> None:
+    play.end_worker()
+    assert play.under.opening is not None
+
+
+def test_the_end_of_a_worker_that_does_not_hold_the_session_is_ignored(play: Play) -> None:
+    fill(play, 20)
+    play.end_worker("another")
+    assert (list(play.machine.in_flight.sends), play.under.opening) == ([1, 2], None)
+
+
+def test_a_worker_that_has_ended_twice_costs_one_session(play: Play) -> None:
+    fill(play, 20)
+    task_queue = play.machine.session.task_queue
+    play.end_worker(task_queue)
+    first = play.under.opening
+    play.end_worker(task_queue)
+    assert play.under.opening is first is not None
+
+
+def test_before_release_12_a_worker_that_has_ended_was_waited_for(play: Play) -> None:
+    fill(play, 20)
+    play.machine.release = KNOWS_ENDED_WORKERS - 1
+    play.end_worker()
+    assert (list(play.machine.in_flight.sends), play.under.opening) == ([1, 2], None)
 
 
 def test_two_urgent_batches_are_in_flight_and_no_third(play: Play) -> None:

@@ -1,0 +1,210 @@
+"""A worker watches the next one, and tells the writers when that one's process has ended; on a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, cast
+
+import pytest
+from sqlalchemy import Connection, Engine
+from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
+from temporalio.service import RPCError, RPCStatusCode
+
+from oldhost_sync.policy.release import KNOWS_ENDED_WORKERS
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.worker_locks import hold, is_free
+from oldhost_sync.store.worker_presence import WorkerPresence
+from oldhost_sync.worker_watch import WorkerWatch, in_ring
+from tests.integration.store.writing import HOST, change_sql
+
+pytestmark = pytest.mark.mariadb
+
+OTHER = "other"
+HOSTS = (HOST, OTHER)
+SECONDS_MAX = 20.0
+
+
+def played(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def play(**fixtures: Any) -> None:
+        asyncio.run(test(**fixtures))
+
+    return play
+
+
+@dataclass
+class Temporal:
+    """A client; what is done to the writers is kept. `away`: hosts whose writer does not run."""
+
+    namespace: str = "default"
+    done: list[tuple[str, ...]] = field(default_factory=list)
+    away: list[str] = field(default_factory=list)
+    host: str = ""
+
+    @property
+    def workflow_service(self) -> Temporal:
+        return self
+
+    async def reset_sticky_task_queue(self, request: ResetStickyTaskQueueRequest, **_: Any) -> None:
+        self.done.append(("any worker", request.execution.workflow_id.rpartition(":")[2]))
+
+    def get_workflow_handle(self, workflow_id: str) -> Temporal:
+        return Temporal(self.namespace, self.done, self.away, workflow_id.rpartition(":")[2])
+
+    async def signal(self, name: str, task_queue: str, **_: Any) -> None:
+        if self.host in self.away:
+            raise RPCError("no writer runs", RPCStatusCode.NOT_FOUND, b"")
+        self.done.append((name, self.host, task_queue.rpartition("-")[2]))
+
+    def told(self) -> list[tuple[str, ...]]:
+        return [each for each in self.done if each[0] == "worker_ended"]
+
+    async def until_told(self, count: int) -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            while len(self.told()) < count:
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def asking(engine: Engine) -> Iterator[Engine]:
+    engine = create_engine(engine.url.render_as_string(hide_password=False), pool_size=4, autocommit=True)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def temporal() -> Temporal:
+    return Temporal()
+
+
+@asynccontextmanager
+async def watched_by(name: str, asking: Engine, temporal: Temporal, begins_with: int) -> AsyncIterator[WorkerWatch]:
+    presence = WorkerPresence(asking, HOSTS, name)
+    threads = ThreadPoolExecutor(1)
+    watch = WorkerWatch(asking, cast("Any", temporal), presence, lambda _: begins_with, threads)
+    task = asyncio.create_task(watch.watch())
+    try:
+        yield watch
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        threads.shutdown()
+
+
+@contextmanager
+def at_work(engine: Engine, asking: Engine, name: str, *taken: str) -> Iterator[None]:
+    """A worker that holds its lock, and had the last session of the hosts `taken`."""
+    WorkerPresence(engine, HOSTS, name).begin()
+    for host in taken:
+        change_sql(engine, f"INSERT INTO nonce_ledger (host, epoch, owner) VALUES ('{host}', 1, '{name}')")
+    over = threading.Event()
+    thread = threading.Thread(target=hold, args=(asking, name, over))
+    thread.start()
+    try:
+        with asking.connect() as connection:
+            while is_free(connection, name, 0):
+                pass
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+async def until_watched(watch: WorkerWatch, name: str) -> None:
+    async with asyncio.timeout(SECONDS_MAX):
+        while watch.watched != name:
+            await asyncio.sleep(0.01)
+
+
+@played
+async def test_the_writers_whose_session_it_had_are_told_when_a_worker_has_ended(
+    engine: Engine, asking: Engine, temporal: Temporal
+) -> None:
+    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+        with at_work(engine, asking, "b", HOST):
+            await until_watched(watch, "b")
+        await temporal.until_told(1)
+    assert temporal.done == [("any worker", HOST), ("any worker", OTHER), ("worker_ended", HOST, "b")]
+
+
+@played
+async def test_a_writer_that_does_not_run_does_not_keep_the_others_from_being_told(
+    engine: Engine, asking: Engine, temporal: Temporal
+) -> None:
+    temporal.away.append(HOST)
+    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+        with at_work(engine, asking, "b", HOST, OTHER):
+            await until_watched(watch, "b")
+        await temporal.until_told(1)
+    assert temporal.told() == [("worker_ended", OTHER, "b")]
+
+
+@played
+async def test_two_that_ended_together_are_both_found(engine: Engine, asking: Engine, temporal: Temporal) -> None:
+    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+        with at_work(engine, asking, "b", HOST), at_work(engine, asking, "c", OTHER):
+            await until_watched(watch, "b")
+        await temporal.until_told(2)
+    assert sorted(temporal.told()) == [("worker_ended", HOST, "b"), ("worker_ended", OTHER, "c")]
+
+
+@played
+async def test_a_worker_that_takes_its_lock_again_has_not_ended(
+    engine: Engine, asking: Engine, temporal: Temporal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, others = list[WorkerPresence](), WorkerPresence.others
+
+    def look(presence: WorkerPresence, connection: Connection) -> dict[str, list[str]]:
+        looks.append(presence)
+        return others(presence, connection)
+
+    monkeypatch.setattr(WorkerPresence, "others", look)
+    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+        with at_work(engine, asking, "b", HOST):
+            await until_watched(watch, "b")
+            with engine.connect() as connection:
+                held_by = connection.exec_driver_sql("SELECT IS_USED_LOCK(CONCAT('oldhost-sync-worker:', MD5('b')))")
+                connection.exec_driver_sql(f"KILL {held_by.scalar_one()}")
+            async with asyncio.timeout(SECONDS_MAX):
+                while len(temporal.done) < len(HOSTS):
+                    await asyncio.sleep(0.01)
+                decided = len(looks) + 1
+                while len(looks) < decided:
+                    await asyncio.sleep(0.01)
+            assert temporal.told() == []
+
+
+@played
+async def test_a_worker_that_never_held_its_lock_is_not_said_to_have_ended(
+    engine: Engine, asking: Engine, temporal: Temporal
+) -> None:
+    """One of an older release; or all, after MariaDB was started again."""
+    WorkerPresence(engine, HOSTS, "b").begin()
+    change_sql(engine, f"INSERT INTO nonce_ledger (host, epoch, owner) VALUES ('{HOST}', 1, 'b')")
+    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+        with at_work(engine, asking, "c"):
+            await until_watched(watch, "c")
+    assert temporal.done == []
+
+
+@played
+async def test_while_a_worker_is_at_work_that_does_not_know_the_signal_none_is_sent(
+    engine: Engine, asking: Engine, temporal: Temporal
+) -> None:
+    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS - 1) as watch:
+        with at_work(engine, asking, "b", HOST):
+            await until_watched(watch, "b")
+        await until_watched(watch, "")
+    assert temporal.told() == []
+
+
+def test_the_next_in_the_ring_follows_by_name_and_after_the_last_comes_the_first() -> None:
+    assert in_ring("b", ["c", "a", "d"]) == ["c", "d", "a"]
+    assert in_ring("d", ["c", "a"]) == ["a", "c"]
