@@ -26,6 +26,7 @@ from temporalio.service import RPCError
 
 from oldhost_sync.policy.release import KNOWS_ENDED_WORKERS
 from oldhost_sync.role_health import running_during
+from oldhost_sync.store.demotion import require_primary
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.worker_locks import hold, is_free
@@ -104,6 +105,7 @@ class WorkerWatch:
 
     async def _watch_next(self, connection: Connection) -> None:
         """Watch the first worker in the ring that holds its lock, for a while."""
+        await self._do(lambda: require_primary(connection))
         others = await self._do(lambda: self.presence.others(connection))
         self.watched = await self._do(lambda: self._first_holder(connection, in_ring(self.presence.name, others)))
         if not self.watched:

@@ -70,6 +70,8 @@ IDLE_TRANSACTION_SECONDS_MAX = 3
 POOL_WAIT_SECONDS_MAX = 2
 # Below the usual idle timeouts between us and the database (MariaDB's wait_timeout 28,800 s, proxies often 900 s).
 CONNECTION_AGE_SECONDS_MAX = 600
+# One that only reads is not told that its server was demoted; it may read old rows for this long.
+READING_CONNECTION_AGE_SECONDS_MAX = 30
 # After a deadlock or a lock wait timeout the whole transaction is repeated. Five attempts with growing pauses between
 # them add less than two seconds.
 TRANSACTION_ATTEMPTS_MAX = 5

@@ -11,6 +11,7 @@ is kept; if that was not at the COMMIT, the transaction is repeated.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pymysql.connections
@@ -21,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store.database_tls import take_tls
+from oldhost_sync.store.demotion import IS_READ_ONLY, leave_demoted, refuse_demoted
 from oldhost_sync.store.errors import DatabaseUnavailable, UnsuitableServer
 from oldhost_sync.store.transactions import translate
 
@@ -30,7 +32,7 @@ PORT_MAX = 65_535
 
 _FACTS = (
     "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format, @@innodb_rollback_on_timeout, "
-    "@@max_allowed_packet"
+    f"@@max_allowed_packet, {IS_READ_ONLY}"
 )
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
 
@@ -86,7 +88,7 @@ def create_engine(
         max_overflow=0,
         pool_timeout=limits.POOL_WAIT_SECONDS_MAX,
         pool_pre_ping=not autocommit,
-        pool_recycle=limits.CONNECTION_AGE_SECONDS_MAX,
+        pool_recycle=limits.READING_CONNECTION_AGE_SECONDS_MAX if autocommit else limits.CONNECTION_AGE_SECONDS_MAX,
         # A closed Connection rolls back its transaction itself; a second ROLLBACK on return would waste a round trip.
         pool_reset_on_return=None,
         connect_args={
@@ -99,6 +101,7 @@ def create_engine(
     )
     event.listen(engine, "do_connect", _connect)
     event.listen(engine, "connect", _look_at_server)
+    leave_demoted(engine)
     return engine
 
 
@@ -133,7 +136,7 @@ def check_server(engine: Engine) -> None:
     """Raise UnsuitableServer if the server does not meet the requirements, DatabaseUnavailable if it is away."""
     try:
         with engine.connect() as connection:
-            _require_suitable(*connection.exec_driver_sql(_FACTS).one())
+            _check(connection.exec_driver_sql(_FACTS).one())
     except DBAPIError as error:
         known = translate(error)
         raise known if known is not None else DatabaseUnavailable(str(error.orig)) from error
@@ -143,7 +146,13 @@ def _look_at_server(connection: Any, _record: object) -> None:
     with connection.cursor() as cursor:
         cursor.execute(_FACTS)
         facts = cursor.fetchone()
-    _require_suitable(*facts)  # if it raises, the pool closes the connection
+    _check(facts)  # if it raises, the pool closes the connection
+
+
+def _check(facts: Sequence[Any]) -> None:
+    *settings, is_read_only = facts
+    _require_suitable(*settings)
+    refuse_demoted(bool(is_read_only))
 
 
 def _require_suitable(

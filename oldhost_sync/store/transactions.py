@@ -40,11 +40,13 @@ _CHECK_VIOLATED = 4025
 NO_ACCESS_ERRORS = {1044: "access denied", 1045: "access denied", 1049: "unknown database", 1142: "access denied"}
 NOT_MIGRATED_ERRORS = {1054: "a column is missing", 1146: "a table is missing"}
 
+READ_ONLY_ERRORS = {1290: "server is read-only", 1836: "server is read-only"}
+
 # PyMySQL's error for a statement that could not be sent.
 _GONE = 2006
 
 # Errors of a server that can't run the statement now; nothing is wrong with the statement.
-UNAVAILABLE_ERRORS = {
+UNAVAILABLE_ERRORS = READ_ONLY_ERRORS | {
     0: "connection closed",
     1021: "disk full",
     1026: "error writing a file",
@@ -67,10 +69,8 @@ UNAVAILABLE_ERRORS = {
     1206: "too many locks",
     1223: "a read lock is held",
     1226: "this user's limit is used up",
-    1290: "server is read-only",
     1317: "statement interrupted",
     1637: "too many active transactions",
-    1836: "server is read-only",
     1927: "connection killed",
     1969: "statement took too long",
     2002: "can't connect",

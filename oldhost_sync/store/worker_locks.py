@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from oldhost_sync.store.demotion import require_primary
 from oldhost_sync.store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ def _stay(connection: Connection, until: threading.Event) -> None:
     poll.register(socket, select.POLLIN)
     while not until.is_set():
         poll.poll(1000 * SAID_EVERY_SECONDS)
-        connection.exec_driver_sql("DO 0")
+        require_primary(connection)
 
 
 def is_free(connection: Connection, worker: str, within_seconds: float) -> bool:

@@ -86,9 +86,8 @@ class DatabaseProxy:
         return trap
 
     def lead_to(self, server_port: int) -> None:
-        """To another server from now on; the connections there are now are cut."""
+        """To another server from now on; the connections there are now stay."""
         self._server_port = server_port
-        self.cut_all()
 
     def cut_all(self) -> None:
         """Cut every connection that there is now."""

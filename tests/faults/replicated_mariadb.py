@@ -55,6 +55,7 @@ class ReplicatedMariaDB:
         self._primary = ReplicatedServer(folder / "primary", 1)
         self.replica = ReplicatedServer(folder / "replica", 2)
         self._stack = contextlib.ExitStack()
+        self._demoted = False
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self._primary)
@@ -106,6 +107,17 @@ class ReplicatedMariaDB:
     def kill_primary(self) -> None:
         self._primary.kill()
 
+    def demote_primary(self) -> None:
+        """It refuses writes and lives on, with all its connections."""
+        self._primary.execute("SET GLOBAL read_only = ON")
+        self.catch_up()
+        self._demoted = True
+
+    def statements_at_old_primary(self) -> list[str]:
+        """What is being executed there."""
+        rows = self._primary.execute("SELECT COALESCE(info, '') FROM information_schema.processlist")
+        return [str(info) for (info,) in rows]
+
     def promote(self) -> None:
         """The replica does all it has received, and is the primary from then on."""
         until = time.monotonic() + CAUGHT_UP_SECONDS_MAX
@@ -114,6 +126,8 @@ class ReplicatedMariaDB:
         self.replica.execute("STOP SLAVE")
         self.replica.execute("RESET SLAVE ALL")
         self.address.lead_to(self.replica.port)
+        if not self._demoted:
+            self.address.cut_all()
 
     def _applier(self) -> str:
         rows = self.replica.execute("SELECT state FROM information_schema.processlist WHERE command = 'Slave_SQL'")

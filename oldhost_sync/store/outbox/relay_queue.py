@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.limits import RELAY_LOOK_SECONDS
+from oldhost_sync.store.demotion import REFUSE_READ_ONLY
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, IDS_MAX, listed, tried_at_once
 
 REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
@@ -49,7 +50,7 @@ _OF_SOME_HOST = (
 _KNOWN_APART = " AND NOT FIND_IN_SET(l.host, :known)"
 # The polling loop runs in the server: between two polls it holds no lock, no transaction and no read view.
 _AWAIT_UNRELAYED = text(
-    "BEGIN NOT ATOMIC DECLARE looks INT DEFAULT :looks; WHILE looks > 0 AND NOT ("
+    f"BEGIN NOT ATOMIC DECLARE looks INT DEFAULT :looks; {REFUSE_READ_ONLY} WHILE looks > 0 AND NOT ("
     + " OR ".join(
         _OF_SOME_HOST.format(cls=each, more="" if each is PriorityClass.EMERGENCY else _KNOWN_APART)
         for each in PriorityClass

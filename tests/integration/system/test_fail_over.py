@@ -70,6 +70,24 @@ def test_a_fail_over_to_a_replica_with_all_commits_loses_nothing(
     assert "halted" not in product.open_alerts()
 
 
+def test_a_switchover_that_leaves_the_old_primary_running_is_followed_at_once(
+    servers: ReplicatedMariaDB, replicated: Product
+) -> None:
+    """Nothing closes the connections to the old primary, which is read-only from then on."""
+    product = replicated
+    before = _accept(product, 30, "before")
+    product.wait_for("work under way", lambda: len(product.applied()) >= 5)
+    servers.demote_primary()
+    servers.promote()
+    product.wait_for("the API to accept again", lambda: _accepts(product), 20)
+    (urgent,) = [product.api.change("urgent", "guest_locked_out", {"door": "x"})]
+    product.wait_for("the emergency", lambda: urgent in {change_id for _, change_id in product.applied()}, 30)
+    product.wait_for("all fates", lambda: None not in product.fates().values(), 90)
+    product.check_clean()
+    assert set(before) <= {change_id for _, change_id in product.applied()}
+    assert [wait for wait in servers.statements_at_old_primary() if "DECLARE looks" in wait] == []
+
+
 def test_a_fail_over_that_lost_the_last_commits_halts_says_so_and_is_resolved(
     servers: ReplicatedMariaDB, replicated: Product
 ) -> None:

@@ -1,0 +1,44 @@
+"""A server that was demoted, in a planned switchover: it lives on, but refuses writes, and its rows grow old.
+
+Where an address leads to another server from now on, only new connections get there. So a read-only server counts as
+away: a new connection to it is refused, one whose write it refuses is closed with all others of its pool, and what only
+reads for long asks first.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection, Engine, ExceptionContext
+from sqlalchemy.event import listen
+
+from oldhost_sync.store.errors import DatabaseUnavailable
+from oldhost_sync.store.transactions import READ_ONLY_ERRORS, error_code
+
+# The variable is a number in older servers, a word in newer ones.
+IS_READ_ONLY = "CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF')"
+# For a compound statement.
+REFUSE_READ_ONLY = (
+    f"IF {IS_READ_ONLY} THEN SIGNAL SQLSTATE 'HY000' "
+    f"SET MYSQL_ERRNO = {min(READ_ONLY_ERRORS)}, MESSAGE_TEXT = 'the server is read-only'; END IF;"
+)
+_REFUSE = f"BEGIN NOT ATOMIC {REFUSE_READ_ONLY} END"
+
+
+def require_primary(connection: Connection) -> None:
+    """Raise DBAPIError, and close the connections of its pool, if the server was demoted."""
+    connection.exec_driver_sql(_REFUSE)
+
+
+def refuse_demoted(is_read_only: bool) -> None:
+    """For a new connection. Raises DatabaseUnavailable."""
+    if is_read_only:
+        raise DatabaseUnavailable("the server is read-only: a replica, or a primary that is being replaced")
+
+
+def leave_demoted(engine: Engine) -> None:
+    """Close the engine's connections as soon as the server refuses a write because it is read-only."""
+    listen(engine, "handle_error", _leave)
+
+
+def _leave(context: ExceptionContext) -> None:
+    if error_code(context.original_exception) in READ_ONLY_ERRORS:
+        context.is_disconnect = True

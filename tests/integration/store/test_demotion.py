@@ -1,0 +1,98 @@
+"""A server that was made read-only, in a planned switchover, counts as away, though it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Connection, Engine
+
+from oldhost_sync.store.engine import check_server, create_engine
+from oldhost_sync.store.errors import DatabaseUnavailable
+from oldhost_sync.store.outbox.relay_queue import await_unrelayed
+from oldhost_sync.store.transactions import look, run_in_transaction
+from oldhost_sync.store.worker_presence import WorkerPresence
+from tests.conformance.private_mariadb import PrivateMariaDB
+from tests.integration.store.writing import HOST
+
+pytestmark = pytest.mark.mariadb
+
+
+class Switch:
+    """Makes the server read-only, and writable again."""
+
+    def __init__(self, server: PrivateMariaDB) -> None:
+        self._server = server
+
+    def set_read_only(self, value: str) -> None:
+        with self._server._root() as cursor:
+            cursor.execute(f"SET GLOBAL read_only = {value}")
+
+
+@pytest.fixture
+def switch(mariadb_server: PrivateMariaDB) -> Iterator[Switch]:
+    switch = Switch(mariadb_server)
+    yield switch
+    switch.set_read_only("OFF")
+
+
+@pytest.fixture
+def app(database_url: str) -> Iterator[Engine]:
+    """The application's account, which has no right to write to a read-only server."""
+    engine = create_engine(database_url, pool_size=2)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def reading(database_url: str) -> Iterator[Engine]:
+    engine = create_engine(database_url, pool_size=1, autocommit=True)
+    yield engine
+    engine.dispose()
+
+
+def connection_id(engine: Engine) -> int:
+    with engine.connect() as connection:
+        return int(connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one())
+
+
+def say(connection: Connection) -> None:
+    connection.exec_driver_sql(f"INSERT INTO workers (host, name) VALUES ('{HOST}', 'w')")
+
+
+def test_a_refused_write_closes_all_connections_of_its_pool(app: Engine, switch: Switch) -> None:
+    with app.connect() as _:
+        other = connection_id(app)
+    first = connection_id(app)
+    switch.set_read_only("ON")
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        run_in_transaction(app, say)
+    switch.set_read_only("OFF")
+    with app.connect() as _:
+        assert connection_id(app) not in {first, other}
+
+
+def test_a_new_connection_to_a_read_only_server_is_refused(app: Engine, switch: Switch) -> None:
+    switch.set_read_only("ON")
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        run_in_transaction(app, say)
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        check_server(app)
+
+
+def test_the_relays_wait_ends_with_an_error_and_its_connection(reading: Engine, switch: Switch) -> None:
+    before = connection_id(reading)
+    switch.set_read_only("ON")
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        look(reading, lambda connection: await_unrelayed(connection, "relay", [], 0.1))
+    switch.set_read_only("OFF")
+    assert connection_id(reading) != before
+
+
+def test_a_worker_that_says_it_is_at_work_survives_it(app: Engine, switch: Switch) -> None:
+    presence = WorkerPresence(app, (HOST,), "w1")
+    switch.set_read_only("ON")
+    presence.say()
+    switch.set_read_only("OFF")
+    presence.begin()
+    assert list(presence.known()) == [HOST]
