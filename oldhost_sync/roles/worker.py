@@ -45,6 +45,7 @@ from oldhost_sync.role_health import Liveness, Readiness, running_during
 from oldhost_sync.role_server import served
 from oldhost_sync.roles.interpreter import hold_many_objects, share_among_threads
 from oldhost_sync.roles.leaving_worker import LeavingWorker
+from oldhost_sync.roles.opening_slots import DATABASE_ACTIVITIES, OthersAtATime, shared_slots
 from oldhost_sync.roles.workflow_slots import WorkflowSlots
 from oldhost_sync.search_attributes import Registration
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
@@ -64,8 +65,6 @@ from workflows.sync_writer import SyncWriterWorkflow
 
 logger = logging.getLogger(__name__)
 
-# For database activities and for opening sessions; shared by all hosts.
-SHARED_THREADS = 8
 # For each host: two sends, two urgent ones, a probe, and the activity that ends them. They mostly wait for OldHost.
 SESSION_THREADS_PER_HOST = 6
 SESSION_THREADS_MIN = 16
@@ -138,7 +137,8 @@ async def _work(
 ) -> None:
     watch = threading.Thread(target=sessions.watch, name="session-watch", daemon=True)
     watch.start()
-    with ThreadPoolExecutor(SHARED_THREADS + session_threads(settings), thread_name_prefix="activity") as threads:
+    threads_max = shared_slots(len(settings.urls_by_host())) + session_threads(settings)
+    with ThreadPoolExecutor(threads_max, thread_name_prefix="activity") as threads:
         registration = Registration()
         slots = WorkflowSlots()
         shared, own = workers(settings, client, engine, sessions, threads, registration, releases, slots)
@@ -190,7 +190,8 @@ def workers(
         max_cached_workflows=max(CACHED_WORKFLOWS_MIN, 2 * len(settings.urls_by_host())),
         patch_activation_callback=releases.activates,
         sticky_queue_schedule_to_start_timeout=STICKY,
-        tuner=_tuner(slots),
+        tuner=_tuner(settings, slots),
+        interceptors=[OthersAtATime(DATABASE_ACTIVITIES)],
         max_concurrent_workflow_task_polls=polls(settings, SHARED_POLLS_MIN),
         max_concurrent_activity_task_polls=polls(settings, SHARED_POLLS_MIN),
         **of_both,
@@ -206,11 +207,11 @@ def workers(
     return shared, own
 
 
-def _tuner(slots: WorkflowSlots) -> WorkerTuner:
+def _tuner(settings: Settings, slots: WorkflowSlots) -> WorkerTuner:
     one = FixedSizeSlotSupplier(1)  # for kinds of tasks that do not occur here
     return WorkerTuner.create_composite(
         workflow_supplier=slots,
-        activity_supplier=FixedSizeSlotSupplier(SHARED_THREADS),
+        activity_supplier=FixedSizeSlotSupplier(shared_slots(len(settings.urls_by_host()))),
         local_activity_supplier=one,
         nexus_supplier=one,
     )
