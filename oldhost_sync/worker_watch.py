@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How long one wait for the next worker's lock lasts; then the workers are read again.
-WAIT_SECONDS = 2.0
+# How long one wait for the next worker's lock lasts (below the limit for a statement); then the workers are read again.
+WAIT_SECONDS = 5.0
 # A living worker that lost its connection takes its lock again within this time.
 TAKEN_AGAIN_SECONDS = 0.3
 # Hosts told at the same time.
@@ -101,7 +101,7 @@ class WorkerWatch:
             while True:
                 await self._watch_next(connection)
         finally:
-            await asyncio.shield(self._do(connection.close))
+            self.threads.submit(connection.close)  # a wait may still run; a leaving worker does not stay for it
 
     async def _watch_next(self, connection: Connection) -> None:
         """Watch the first worker in the ring that holds its lock, for a while."""

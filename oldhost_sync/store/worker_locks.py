@@ -26,7 +26,7 @@ _NAME = "CONCAT('oldhost-sync-worker:', MD5(%s))"
 _TAKE = f"SELECT GET_LOCK({_NAME}, %s)"
 _RELEASE = f"DO RELEASE_LOCK({_NAME})"
 # A holder that is silent for longer than the second is disconnected; it says something after the first.
-SAID_EVERY_SECONDS, SILENT_SECONDS_MAX = 2, 10
+SAID_EVERY_SECONDS, SILENT_SECONDS_MAX = 4, 10
 TAKE_SECONDS = 2
 AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 0.05, 2.0
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.service import RPCError, RPCStatusCode
 
+from oldhost_sync import worker_watch
 from oldhost_sync.policy.release import KNOWS_ENDED_WORKERS
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.worker_locks import hold, is_free
@@ -76,6 +77,11 @@ def asking(engine: Engine) -> Iterator[Engine]:
     engine = create_engine(engine.url.render_as_string(hide_password=False), pool_size=4, autocommit=True)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_watch, "WAIT_SECONDS", 0.2)
 
 
 @pytest.fixture
