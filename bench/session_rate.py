@@ -32,7 +32,7 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 
 LATENCIES_MS = (400, 20, 0)
-QUICK_LATENCIES_MS = (20, 0)
+QUICK_LATENCIES_MS = (0,)
 
 
 @dataclass(frozen=True, slots=True)
