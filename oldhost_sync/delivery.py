@@ -1,8 +1,8 @@
-"""Alert delivery: a loop, separate from the writers' work, that posts the events of alerts to the webhook: opened, got
+"""Alert delivery: a loop, separate from a role's own work, that posts the events of alerts to the webhook: opened, got
 worse, closed. The rows in the database are authoritative.
 
 Nothing waits for delivery: an alert is raised when its row is committed, and an unavailable webhook delays only alerts.
-Each event is posted at least once, oldest first, about a second after its row; one worker at a time delivers a host's
+Each event is posted at least once, oldest first, about a second after its row; one process at a time delivers a host's
 events. While the webhook or the database is away, the loop retries with growing pauses and logs one line, which names
 neither the alert nor the address. With a secret each message is signed, so that the receiver can verify its sender.
 """
@@ -130,7 +130,7 @@ class Delivery:
             pause = self.guarded_round()
 
     def leave(self) -> None:
-        """End after the alert that is being posted; another worker delivers the rest."""
+        """End after the alert that is being posted; another process delivers the rest."""
         self._leaving.set()
 
     def guarded_round(self) -> float:

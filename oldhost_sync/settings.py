@@ -227,7 +227,11 @@ class Settings(BaseSettings):
         default=TraceExport.OFF, description="Where traces are sent: off, or otlp, to the collector that OTEL_… names"
     )
     traces_ratio: float = Field(default=1.0, ge=0, le=1, description="The share of changes that are traced, 0 to 1")
-    alert_webhook_url: str | None = Field(default=None, repr=False, description="Alerts are posted here as JSON")
+    alert_webhook_url: str | None = Field(
+        default=None,
+        repr=False,
+        description="Relay and worker post alerts here as JSON; the API shows whether it is set",
+    )
     alert_webhook_secret: str | None = Field(
         default=None, repr=False, min_length=16, description="Signs posted alerts (HMAC-SHA256); empty: unsigned"
     )

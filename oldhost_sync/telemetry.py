@@ -171,6 +171,17 @@ def _cumulated(changes: dict[int, int]) -> list[tuple[str, float]]:
     return [*buckets, ("+Inf", float(sum(changes.values())))]
 
 
+class DeliveryMetrics:
+    """What waits for the webhook; each process that delivers alerts shows the same numbers."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        text = "Alert events that the webhook has not accepted yet; shown while a webhook is set"
+        self._undelivered = Gauge("oldhost_sync_undelivered_alerts", text, ["host"], registry=registry)
+
+    def count(self, host: str, events: int) -> None:
+        self._undelivered.labels(host).set(events)
+
+
 class WorkerMetrics:
     """The metrics of the worker that holds the connection. Refusals for a gap or a replay must stay 0."""
 
@@ -188,8 +199,6 @@ class WorkerMetrics:
         self.lost_replies = counter("oldhost_sync_lost_replies", lost, ["host"])
         waited = "Seconds that opening a session was delayed by the settle time"
         self.settle_seconds = counter("oldhost_sync_settle_seconds", waited, ["host"])
-        undelivered = "Alert events that the webhook has not accepted yet; shown while a webhook is set"
-        self.undelivered = gauge("oldhost_sync_undelivered_alerts", undelivered, ["host"])
 
     def begin(self, hosts: Iterable[str]) -> None:
         """Show the counters of errors from 0 on for each of `hosts`."""

@@ -31,6 +31,8 @@ from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.role_health import Liveness, Need, Readiness, running_during
 from oldhost_sync.role_needs import database_need, temporal_need
 from oldhost_sync.role_server import served
+from oldhost_sync.roles.alert_delivery import CONNECTIONS as DELIVERY_CONNECTIONS
+from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.host_relays import host_relays
 from oldhost_sync.roles.interpreter import share_among_threads
 from oldhost_sync.settings import Settings
@@ -55,7 +57,7 @@ async def run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
     registry = CollectorRegistry()
     readiness, liveness = Readiness(), Liveness()
-    engine = create_engine(settings.need_database_url(), pool_size=CONNECTIONS)
+    engine = create_engine(settings.need_database_url(), pool_size=CONNECTIONS + DELIVERY_CONNECTIONS)
     autocommit_engine = create_engine(settings.need_database_url(), pool_size=LOOKS, autocommit=True)
     of_probes = create_engine(settings.need_database_url(), pool_size=1, autocommit=True)
     tracer = role_tracer(settings, "relay")
@@ -69,7 +71,10 @@ async def run(settings: Settings) -> None:
             show_role(registry, "relay", readiness.looked_at)
             async with running_during(liveness.keep):
                 await _wait_for_database(engine, settings.hosts(), stop)
-                await _relay(settings, transactions, writers, metrics, registry, owner, readiness, needs, stop, tracer)
+                async with alerts_delivered(settings, engine, registry):
+                    await _relay(
+                        settings, transactions, writers, metrics, registry, owner, readiness, needs, stop, tracer
+                    )
     finally:
         engine.dispose()
         autocommit_engine.dispose()

@@ -34,7 +34,6 @@ from activities.resync import ResyncActivities
 from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
-from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery, post
 from oldhost_sync.environment import settings
 from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.oldhost.connection import Address
@@ -43,6 +42,7 @@ from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.release_watch import ReleaseWatch
 from oldhost_sync.role_health import Liveness, Readiness, running_during
 from oldhost_sync.role_server import served
+from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.interpreter import hold_many_objects, share_among_threads
 from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.roles.opening_slots import DATABASE_ACTIVITIES, OthersAtATime, shared_slots
@@ -103,24 +103,25 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
         metrics = WorkerMetrics(registry)
         metrics.begin(settings.urls_by_host())
         sessions = session_activities(settings, engine, metrics, tracer)
-        connected = client if client is not None else await connect(sdk_runtime(settings), keys=settings.temporal_keys)
-        readiness, liveness = Readiness(), Liveness()
-        show_role(registry, "worker", readiness.looked_at)
-        with served(settings.metrics_bind, registry, readiness, liveness):
-            release = settings.release_max or RELEASE
-            presence = WorkerPresence(engine, tuple(settings.urls_by_host()), sessions.owner, release)
-            releases = ReleaseWatch(connected, presence, writer_policy(settings))
-            async with (
-                running_during(liveness.keep),
-                _stopped_by_signals(stop or asyncio.Event()) as stopping,
-                _alerts_delivered(settings, engine, metrics),
-                _looked_at(settings, connected, readiness, releases),
-                _present(presence),
-                running_during(releases.watch),
-                others_watched(settings.need_database_url(), connected, presence, releases.begins_with),
-            ):
-                if await _is_so_before(releases.may_take_tasks(), stopping):
-                    await _work(settings, connected, engine, sessions, releases, stopping)
+        # Before Temporal is needed: that it is away is one of the alerts.
+        async with alerts_delivered(settings, engine, registry):
+            connected = client or await connect(sdk_runtime(settings), keys=settings.temporal_keys)
+            readiness, liveness = Readiness(), Liveness()
+            show_role(registry, "worker", readiness.looked_at)
+            with served(settings.metrics_bind, registry, readiness, liveness):
+                release = settings.release_max or RELEASE
+                presence = WorkerPresence(engine, tuple(settings.urls_by_host()), sessions.owner, release)
+                releases = ReleaseWatch(connected, presence, writer_policy(settings))
+                async with (
+                    running_during(liveness.keep),
+                    _stopped_by_signals(stop or asyncio.Event()) as stopping,
+                    _looked_at(settings, connected, readiness, releases),
+                    _present(presence),
+                    running_during(releases.watch),
+                    others_watched(settings.need_database_url(), connected, presence, releases.begins_with),
+                ):
+                    if await _is_so_before(releases.may_take_tasks(), stopping):
+                        await _work(settings, connected, engine, sessions, releases, stopping)
     finally:
         engine.dispose()
         if tracer:
@@ -303,26 +304,6 @@ def parse_address(url: str) -> Address:
     except ValueError:
         raise SettingsError("SYNC_OLDHOST_URL: its port must be a number from 1 to 65535") from None
     return Address(parts.hostname, port, parts.netloc.rpartition("@")[2])
-
-
-@asynccontextmanager
-async def _alerts_delivered(
-    settings: Settings, engine: Engine, metrics: WorkerMetrics | None = None
-) -> AsyncIterator[None]:
-    """If a webhook is set, deliver alerts to it, in a separate thread because it may be slow."""
-    if settings.alert_webhook_url is None:
-        yield
-        return
-    signed = partial(post, secret=settings.alert_webhook_secret or "")
-    counted = None if metrics is None else lambda host, count: metrics.undelivered.labels(host).set(count)
-    delivery = Delivery(engine, settings.alert_webhook_url, tuple(settings.urls_by_host()), signed, counted)
-    thread = threading.Thread(target=delivery.run, name="alert-delivery", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        delivery.leave()
-        await asyncio.to_thread(thread.join, 2 * POST_SECONDS_MAX)
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """The advisory lock that elects one alert sender per host; a connection holds it, with no transaction open.
 
-For efficiency only: a sender that loses the connection loses the lock, another worker takes over, and an alert may be
+For efficiency only: a sender that loses the connection loses the lock, another process takes over, and an alert may be
 sent twice. The server disconnects a frozen holder after a time; otherwise no alert would be sent while it stays frozen.
 """
 

@@ -6,11 +6,14 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from prometheus_client import CollectorRegistry
+from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -23,12 +26,13 @@ from oldhost_sync.delivery import (
     post,
     signature,
 )
-from oldhost_sync.roles import worker
+from oldhost_sync.roles import alert_delivery, worker
 from oldhost_sync.settings import load_settings
 from oldhost_sync.store import alert_lock
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.views.late_emergencies import raise_incident_alert
+from oldhost_sync.temporal import TemporalUnavailable
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.integration.activities.webhook import Webhook
 
@@ -326,14 +330,19 @@ def test_who_leaves_tells_no_more(world: MariaWorld, webhook: Webhook) -> None:
     assert waiting(world) == ["b"]
 
 
-# ----------------------------------------------------------------------------------------------------------- the worker
+# ----------------------------------------------------------------------------------------------------------- the roles
 
 
-def test_a_worker_tells_of_an_alert_about_a_second_later_until_it_leaves(world: MariaWorld, webhook: Webhook) -> None:
-    settings = load_settings(_env_file=None, alert_webhook_url=webhook.url, oldhost_url="http://127.0.0.1:9")
+def alerts_delivered(
+    world: MariaWorld, registry: CollectorRegistry | None = None, **webhook: str
+) -> AbstractAsyncContextManager[None]:
+    settings = load_settings(_env_file=None, host=HOST, **webhook)
+    return alert_delivery.alerts_delivered(settings, world.engine, registry or CollectorRegistry())
 
+
+def test_a_role_tells_of_an_alert_about_a_second_later_until_it_leaves(world: MariaWorld, webhook: Webhook) -> None:
     async def work() -> None:
-        async with worker._alerts_delivered(settings, world.engine):
+        async with alerts_delivered(world, alert_webhook_url=webhook.url):
             alert(world, "a")
             told = await asyncio.to_thread(webhook.came.get, timeout=POLL_SECONDS + 5)
             assert told["message"] == "a"
@@ -343,11 +352,40 @@ def test_a_worker_tells_of_an_alert_about_a_second_later_until_it_leaves(world: 
     assert "alert-delivery" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_without_a_webhook_nothing_runs(world: MariaWorld) -> None:
-    settings = load_settings(_env_file=None, oldhost_url="http://127.0.0.1:9")
+def test_a_role_that_tells_of_alerts_shows_how_many_wait(world: MariaWorld, webhook: Webhook) -> None:
+    registry = CollectorRegistry()
+    webhook.answer = lambda _: 503
+    alert(world, "a")
 
+    async def work() -> float | None:
+        async with alerts_delivered(world, registry, alert_webhook_url=webhook.url):
+            await asyncio.to_thread(webhook.came.get, timeout=POLL_SECONDS + 5)
+            return registry.get_sample_value("oldhost_sync_undelivered_alerts", {"host": HOST})
+
+    assert asyncio.run(work()) == 1
+
+
+def test_without_a_webhook_nothing_runs(world: MariaWorld) -> None:
     async def work() -> set[str]:
-        async with worker._alerts_delivered(settings, world.engine):
+        async with alerts_delivered(world):
             return {thread.name for thread in threading.enumerate()}
 
     assert "alert-delivery" not in asyncio.run(work())
+
+
+def test_a_worker_tells_of_alerts_before_it_has_reached_temporal(
+    engine: Engine, database_url: str, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine.begin() as connection:
+        raise_alert(connection, HOST, "temporal-away", "critical", "a")
+
+    async def away(*_: object, **__: object) -> NoReturn:
+        raise TemporalUnavailable((await asyncio.to_thread(webhook.came.get, timeout=30))["message"])
+
+    for patched, stand_in in (("connect", away), ("share_among_threads", int), ("hold_many_objects", int)):
+        monkeypatch.setattr(worker, patched, stand_in)
+    settings = load_settings(
+        _env_file=None, database_url=database_url, oldhost_url="http://127.0.0.1:9", alert_webhook_url=webhook.url
+    )
+    with pytest.raises(TemporalUnavailable, match=r"^a$"):
+        asyncio.run(worker.run(settings))

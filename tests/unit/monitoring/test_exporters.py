@@ -11,7 +11,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from oldhost_sync.api.metrics import RequestMetrics
-from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, WorkerMetrics, show_role
+from oldhost_sync.telemetry import (
+    AppliedWaits,
+    DeliveryMetrics,
+    FateMetrics,
+    HostMetrics,
+    RelayMetrics,
+    WorkerMetrics,
+    show_role,
+)
 from oldhost_sync.temporal import SDK_METRICS
 from tests.monitoring.alert_rules import ROOT, rules
 
@@ -22,7 +30,7 @@ _SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"),
 
 def relay() -> CollectorRegistry:
     registry = CollectorRegistry()
-    for made in (RelayMetrics, AppliedWaits, FateMetrics, HostMetrics):
+    for made in (RelayMetrics, AppliedWaits, FateMetrics, HostMetrics, DeliveryMetrics):
         made(registry)
     show_role(registry, "relay", float)
     return registry
@@ -31,6 +39,7 @@ def relay() -> CollectorRegistry:
 def worker() -> CollectorRegistry:
     registry = CollectorRegistry()
     WorkerMetrics(registry)
+    DeliveryMetrics(registry)
     show_role(registry, "worker", float)
     return registry
 
@@ -71,8 +80,8 @@ def test_every_metric_that_rules_and_dashboard_name_is_exported() -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_the_documented_metrics_are_those_that_the_role_exports(role: str) -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
-    rows = re.findall(r"^\| `([a-z_]+(?:…)?)` \| [^|]*\| [^|]*\| (\w+) \|$", page, re.MULTILINE)
-    told = {f"oldhost_sync_{name}" for name, shown_by in rows if shown_by in {role, "all"}}
+    rows = re.findall(r"^\| `([a-z_]+(?:…)?)` \| [^|]*\| [^|]*\| ([\w, ]+) \|$", page, re.MULTILINE)
+    told = {f"oldhost_sync_{name}" for name, shown_by in rows if {role, "all"} & {*shown_by.split(", ")}}
     processes = {name for name in families(role) if name.startswith("oldhost_sync_process_")}
     assert processes
     assert told - {"oldhost_sync_process_…"} == {*families(role)} - processes
@@ -85,7 +94,7 @@ def test_every_metric_is_in_our_name_space(role: str) -> None:
 
 def test_no_label_can_hold_a_payload_or_an_id() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
-    rows = re.findall(r"^\| `[a-z_]+` \| ([a-z_, ]*)\| [^|]*\| (?:relay|worker|api|all) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| `[a-z_]+` \| ([a-z_, ]*)\| [^|]*\| (?:relay|worker|api|all|, )+ \|$", page, re.MULTILINE)
     labels = {label for row in rows for label in row.replace(",", " ").split()}
     assert labels == {
         "condition", "host", "kind", "method", "outcome", "priority_class", "promise", "reason", "role", "route",

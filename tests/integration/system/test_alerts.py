@@ -1,0 +1,33 @@
+"""Alerts reach the webhook whichever role is gone, also when what they tell of is that a role or Temporal is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oldhost_sync.stack.mariadb import DatabaseUrls
+from oldhost_sync.stack.ports import free_port
+from tests.faults.product import Product
+from tests.integration.activities.webhook import Webhook, serving
+from tests.integration.system.changes import record
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.processes, pytest.mark.slow]
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    with serving() as webhook:
+        yield webhook
+
+
+def test_a_relay_posts_what_is_wrong_while_no_worker_runs_and_temporal_is_away(
+    tmp_path: Path, database: DatabaseUrls, webhook: Webhook
+) -> None:
+    with Product(tmp_path, database, f"127.0.0.1:{free_port()}") as product:
+        product.start("relay", alert_webhook_url=webhook.url)
+        record(product, 1, "guest_locked_out")
+        product.wait_for("both alerts", lambda: len(product.open_alerts()) == 2)
+        told = {webhook.came.get(timeout=30)["kind"] for _ in range(2)}
+        assert told == {"temporal-away", "emergency-late"}
