@@ -5,6 +5,7 @@ Each role makes its own set on a registry at its entry point; nothing is registe
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -65,16 +66,16 @@ class FateMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ExportedHost:
-    """One host as its relay sees it. `imbalance`: by how many changes the books do not balance."""
+    """One host as its relay sees it. `imbalance`: by how many changes the books do not balance; None: not known."""
 
     figures: HostFigures
     state: HostState
     drain_s: float
     compression_ratio: float
-    imbalance: int
+    imbalance: int | None
 
 
-_BY_HOST: dict[str, tuple[str, Callable[[ExportedHost], float]]] = {
+_BY_HOST: dict[str, tuple[str, Callable[[ExportedHost], float | None]]] = {
     "ban_seconds_left": ("Seconds until OldHost's ban is over", lambda shown: shown.figures.ban_left_s),
     "pause_seconds": ("Seconds since an operator paused the writer", lambda shown: shown.figures.paused_s or 0.0),
     "dead_letters": ("Undecided dead letters", lambda shown: shown.figures.dead_letters),
@@ -88,21 +89,24 @@ _BY_HOST: dict[str, tuple[str, Callable[[ExportedHost], float]]] = {
 
 
 class HostMetrics(Collector):
-    """The last figures of each host that this relay is active for; a standby shows none."""
+    """The last figures of each host that this relay is active for, while they are in date; a standby shows none."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._shown: dict[str, ExportedHost] = {}
+    def __init__(self, registry: CollectorRegistry, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._shown: dict[str, tuple[float, ExportedHost]] = {}
+        self._monotonic = monotonic
         registry.register(self)
 
-    def show(self, host: str, shown: ExportedHost) -> None:
-        self._shown = {**self._shown, host: shown}
+    def show(self, host: str, shown: ExportedHost, *, until: float) -> None:
+        """`until`, in monotonic seconds, the figures are in date."""
+        self._shown = {**self._shown, host: (until, shown)}
 
     def forget(self, host: str) -> None:
         """Another relay shows this host now."""
         self._shown = {each: shown for each, shown in self._shown.items() if each != host}
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        hosts = sorted(self._shown.items())
+        now = self._monotonic()
+        hosts = [(host, shown) for host, (until, shown) in sorted(self._shown.items()) if now <= until]
         for name, (text, read) in _BY_HOST.items():
             yield _family(name, text, ["host"], (([host], read(shown)) for host, shown in hosts))
         yield _family(
@@ -127,10 +131,13 @@ class HostMetrics(Collector):
         yield _family("oldest_waiting_seconds", text, by_class, (([h, cls], each.oldest_s) for h, cls, each in waits))
 
 
-def _family(name: str, text: str, labels: list[str], samples: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
+def _family(
+    name: str, text: str, labels: list[str], samples: Iterable[tuple[list[str], float | None]]
+) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"oldhost_sync_{name}", text, labels=labels)
     for values, value in samples:
-        family.add_metric(values, value)
+        if value is not None:
+            family.add_metric(values, value)
     return family
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
@@ -48,8 +49,10 @@ class FateTracer:
         self._seen = {host: seen for host, seen in self._seen.items() if host in active}
         if active:
             found = await self.transactions.look(lambda connection: progress(connection, self.owner))
-            for host in active:
-                await self._look(host, found.get(host, HostProgress()).fates)
+            with HostFailures() as failures:
+                for host in active:
+                    with failures.of(host):
+                        await self._look(host, found.get(host, HostProgress()).fates)
         return TRACED_EVERY_SECONDS
 
     async def _look(self, host: str, newest: int) -> None:

@@ -6,8 +6,10 @@ One poll a second for all hosts of the process. It needs no lease: two relays at
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from oldhost_sync.policy import limits
+from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.outbox.pending_fates import write_pending_fates
 from oldhost_sync.store.views.change_feed import hosts_with_work, number_fates
@@ -26,14 +28,20 @@ class FateWriter:
 
     async def run_once(self, _now: float) -> float:
         """Write a batch for each host that has any; after a full one the next follows soon."""
-        full = [
-            await self._write(host) for host in await self._transactions.look(hosts_with_work) if host in self._hosts
-        ]
-        return limits.RELAY_POLL_SECONDS if any(full) else self.pause_s
+        full = False
+        with HostFailures() as failures:
+            for host in await self._transactions.look(hosts_with_work):
+                if host in self._hosts:
+                    with failures.of(host):
+                        full |= await self._write(host)
+        return limits.RELAY_POLL_SECONDS if full else self.pause_s
 
     async def _write(self, host: str) -> bool:
-        """Returns whether a batch was full, so that there may be more."""
+        """Returns whether a batch was full, so that there may be more. A conflict is not retried: the next round is
+        in a second, and the other hosts would wait.
+        """
         batch, numbers = limits.RELAY_FATES_BATCH_ROWS, limits.RELAY_NUMBERED_ROWS
-        written = await self._transactions.run(lambda connection: write_pending_fates(connection, host, batch))
-        numbered = await self._transactions.run(lambda connection: number_fates(connection, host, numbers))
+        run = partial(self._transactions.run, attempts=1)
+        written = await run(lambda connection: write_pending_fates(connection, host, batch))
+        numbered = await run(lambda connection: number_fates(connection, host, numbers))
         return written == batch or numbered == numbers

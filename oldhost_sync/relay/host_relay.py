@@ -35,6 +35,7 @@ THREADS = {
     "promise": 1,
     "fates": 1,
     "figures": 1,
+    "checks": 1,
     "load": 1,
 }
 # One for each thread, so that no duty waits for a connection.

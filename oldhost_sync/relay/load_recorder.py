@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.views.load_series import RINGS, record_sample
@@ -26,7 +27,9 @@ class LoadRecorder:
 
     async def run_once(self, now: float) -> float:
         """Record one sample for each host. A conflict is not retried: the next sample includes what this one missed."""
-        for host, leadership in self.leaderships.items():
-            if leadership.held(now):
-                await self.transactions.run(partial(record_sample, host=host), attempts=1)
+        with HostFailures() as failures:
+            for host, leadership in self.leaderships.items():
+                if leadership.held(now):
+                    with failures.of(host):
+                        await self.transactions.run(partial(record_sample, host=host), attempts=1)
         return SAMPLE_SECONDS

@@ -18,6 +18,7 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.flow import Flow
 from oldhost_sync.policy.promise import CALM_MS, ClockStep, Incident, Late, describe
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.views import late_emergencies
@@ -102,8 +103,10 @@ class PromiseWatch:
         )
         if database_now is not None:
             self._notice_step(self._clock.stepped_by(database_now, began, self.monotonic()))
-        for host in active:
-            await self._check(host, found.get(host, HostState()), now)
+        with HostFailures() as failures:
+            for host in active:
+                with failures.of(host):
+                    await self._check(host, found.get(host, HostState()), now)
         return LOOK_SECONDS
 
     def _notice_step(self, step_s: float) -> None:
@@ -118,7 +121,8 @@ class PromiseWatch:
         if not (found.emergencies or waited or host.more or now >= host.fates_at):
             return
         work = partial(self._transact, host=name, found=found, state=host, now=now)
-        fates, host.more, late = await self.transactions.run(work)
+        # A conflict is not retried: the next look is in a second, and the other hosts would wait.
+        fates, host.more, late = await self.transactions.run(work, attempts=1)
         self._count(name, fates, now)
         host.late = late or now < host.last_late_at + CALM_MS / 1000
         host.last_late_at = now if late else host.last_late_at

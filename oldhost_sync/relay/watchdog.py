@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.writer_watch import Action, CloseAlerts, OpenAlert, StartWriter, TemporalAway, WriterWatch
@@ -63,10 +64,9 @@ class Watchdog:
         if active:
             found = await self.transactions.look(lambda connection: progress(connection, self.owner))
             due = [host for host in active if self._is_due(self._hosts[host], found.get(host, HostProgress()), now)]
-            looks = (self._check(host, found.get(host, HostProgress()), now) for host in due)
-            for error in await asyncio.gather(*looks, return_exceptions=True):
-                if error is not None:
-                    raise error
+            with HostFailures() as failures:
+                looks = (self._check_apart(failures, host, found.get(host, HostProgress()), now) for host in due)
+                await asyncio.gather(*looks)
         return LOOK_SECONDS
 
     def _is_due(self, host: _Host, found: HostProgress, now: float) -> bool:
@@ -87,6 +87,10 @@ class Watchdog:
         return {
             f"writer {name}": host.trouble if host.hinders_roles else "" for name, host in sorted(self._hosts.items())
         }
+
+    async def _check_apart(self, failures: HostFailures, host: str, found: HostProgress, now: float) -> None:
+        with failures.of(host):
+            await self._check(host, found, now)
 
     async def _check(self, name: str, found: HostProgress, now: float) -> None:
         host = self._hosts[name]
@@ -109,7 +113,10 @@ class Watchdog:
             await self._start(host)
         elif isinstance(action, OpenAlert):
             kind, message = action.kind, action.message
-            await self.transactions.run(lambda connection: raise_alert(connection, host, kind, "critical", message))
+            # A conflict is not retried: the next check raises it, too, and the other hosts would wait.
+            await self.transactions.run(
+                lambda connection: raise_alert(connection, host, kind, "critical", message), attempts=1
+            )
         else:
             await self.transactions.run(lambda connection: _close_alerts(connection, host, action))
 

@@ -20,6 +20,7 @@ from oldhost_sync import temporal
 from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_tracer import FateTracer
 from oldhost_sync.relay.fate_writer import FateWriter
+from oldhost_sync.relay.host_checks import HostChecks
 from oldhost_sync.relay.host_relay import CONNECTIONS, LOOKS, relay_transactions
 from oldhost_sync.relay.host_watch import HostWatch
 from oldhost_sync.relay.load_recorder import LoadRecorder
@@ -113,11 +114,13 @@ async def _relay(
     watchdog = Watchdog(transactions["watch"], leaderships, writers, owner=owner)
     waits, fates = AppliedWaits(registry), FateMetrics(registry)
     promises = PromiseWatch(transactions["promise"], leaderships, owner=owner, waits=waits, metrics=fates)
-    shown = HostMetrics(registry)
+    checks = HostChecks(transactions["checks"], leaderships)
+    shown, flows = HostMetrics(registry), promises.flows
     watches: tuple[Duty, ...] = (
         watchdog,
         promises,
-        HostWatch(transactions["figures"], leaderships, owner, shown, watchdog.troubles, promises.flows),
+        HostWatch(transactions["figures"], leaderships, owner, shown, watchdog.troubles, flows, checks),
+        checks,
         FateWriter(transactions["fates"], settings.hosts()),
         LoadRecorder(transactions["load"], leaderships),
         ReadinessCheck(relays, watchdog, readiness, needs),

@@ -75,9 +75,9 @@ def scraped(series: list[dict[str, str]]) -> Scrapes:
 
 
 def _samples(notation: str) -> Iterator[float | None]:
-    """`1x3` is 1 1 1 1; `1+2x3` is 1 3 5 7; `_` is no sample."""
+    """`1x3` is 1 1 1 1; `1+2x3` is 1 3 5 7; `_` is no sample; `stale`: it was scraped, and the series was not there."""
     for part in notation.split():
-        if part == "_":
+        if part in {"_", "stale"}:
             yield None
             continue
         match = re.fullmatch(r"(\d+)(?:\+(\d+))?(?:x(\d+))?", part)

@@ -88,7 +88,7 @@ class Scrapes:
 
 
 class _Parser:
-    """Evaluates while it reads: `or` binds least, then comparison, then + and -, then * and /."""
+    """Evaluates while it reads: `or` binds least, then `unless`, then comparison, then + and -, then * and /."""
 
     def __init__(self, expression: str, scrapes: Scrapes, at_s: int) -> None:
         self.tokens: list[tuple[str, str]] = []
@@ -103,12 +103,21 @@ class _Parser:
             place = match.end()
 
     def either(self) -> Vector | float:
-        found = self.compared()
+        found = self.excepted()
         while self._took("or"):
-            other = self.compared()
+            other = self.excepted()
             if not isinstance(found, dict) or not isinstance(other, dict):
                 raise Unread("or between numbers")
             found = {**other, **found}
+        return found
+
+    def excepted(self) -> Vector | float:
+        found = self.compared()
+        while self._took("unless"):
+            other = self.compared()
+            if not isinstance(found, dict) or not isinstance(other, dict):
+                raise Unread("unless between numbers")
+            found = {labels: value for labels, value in found.items() if labels not in other}
         return found
 
     def compared(self) -> Vector | float:

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.flow import Flow
 from oldhost_sync.policy.host_state import HOST_STATES
-from oldhost_sync.relay.host_watch import BOOKS_SECONDS, LOOK_SECONDS, PAUSE_FOR_EACH_SECOND, HostWatch
+from oldhost_sync.relay import host_checks
+from oldhost_sync.relay.host_checks import BOOKS_SECONDS, HostChecks
+from oldhost_sync.relay.host_watch import LOOK_SECONDS, OVERDUE_SECONDS_MAX, PAUSE_FOR_EACH_SECOND, HostWatch
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store import alerts
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.mariadb
 
 
 class Stage:
-    """A watch that is active for the host. `troubles`: of its writer; `registry`: what is shown."""
+    """Checks and a watch that are active for the host. `troubles`: of its writer; `registry`: what is shown."""
 
     def __init__(self, engine: Engine) -> None:
         change_sql(engine, f"INSERT INTO nonce_ledger (host, epoch) VALUES ('{HOST}', 7)")
@@ -34,13 +36,19 @@ class Stage:
         self.flows = {HOST: Flow(0.0)}
         self.leadership = Leadership(transactions, HOST, "one", 1e6)
         self.registry = CollectorRegistry()
+        leaderships = {HOST: self.leadership}
+        self.checks = HostChecks(transactions, leaderships)
+        metrics = HostMetrics(self.registry, lambda: self.now)
         self.watch = HostWatch(
-            transactions, {HOST: self.leadership}, "one", HostMetrics(self.registry), lambda: self.troubles, self.flows
+            transactions, leaderships, "one", metrics, lambda: self.troubles, self.flows, self.checks
         )
 
     def look(self) -> float:
+        """The checks know what the look before found."""
+
         async def look() -> float:
             await self.leadership.hold(self.now)
+            await self.checks.run_once(self.now)
             return await self.watch.run_once(self.now)
 
         self.now += LOOK_SECONDS
@@ -131,6 +139,7 @@ def test_dead_letters_what_they_hold_and_their_alert_follow_the_outbox(stage: St
     ended(engine, dead, "DISCARDED")
     stage.look()
     assert (stage.figure("dead_letters"), stage.figure("held_changes")) == (0, 0)
+    stage.look()
     assert [row["is_open"] for row in rows(engine, "SELECT is_open FROM alerts")] == [None]
 
 
@@ -182,6 +191,40 @@ def test_a_relay_that_is_not_active_any_more_shows_nothing_of_the_host(stage: St
     stage.leadership._tried_at = float("inf")
     stage.look()
     assert stage.figure("dead_letters") is None
+
+
+def test_figures_that_are_overdue_are_shown_no_more(stage: Stage) -> None:
+    due = stage.look()
+    stage.now += due + OVERDUE_SECONDS_MAX
+    assert stage.states()
+    stage.now += 0.1
+    assert (stage.states(), stage.figure("dead_letters")) == ([], None)
+
+
+def test_books_that_can_not_be_checked_are_told_of_shown_no_more_and_left_until_they_are_due_again(
+    stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted: list[str] = []
+
+    def too_slow(connection: Connection, host: str) -> int:
+        counted.append(host)
+        many = "seq_1_to_1000000000 WHERE seq MOD 7 = 3"
+        count = f"SET STATEMENT max_statement_time = 0.1 FOR SELECT COUNT(*) FROM {many}"
+        return int(connection.exec_driver_sql(count).scalar_one())
+
+    stage.look()
+    assert stage.figure("books_imbalance") == 0
+    monkeypatch.setattr(host_checks, "check_books", too_slow)
+    stage.now += 100 * BOOKS_SECONDS
+    for _ in range(3):
+        stage.look()
+    assert (counted, stage.figure("books_imbalance"), stage.states()) == ([HOST], None, ["waiting"])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the books of {HOST} could not be checked: statement took too long (MariaDB 1969)"
+    ]
+    stage.now += 100 * BOOKS_SECONDS
+    stage.look()
+    assert counted == [HOST, HOST]
 
 
 def test_an_informational_alert_that_hears_no_more_of_its_cause_closes_itself(stage: Stage, engine: Engine) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.relay import host_checks
+from oldhost_sync.relay.host_watch import LOOK_SECONDS, OVERDUE_SECONDS_MAX
+from oldhost_sync.store.errors import DatabaseUnavailable
+from oldhost_sync.telemetry import RelayMetrics
 from tests.integration.relay import test_host_watch as figures
 from tests.integration.relay import test_promise_watch as promises
 from tests.integration.store.writing import HOST, change_sql, recorded
@@ -80,6 +84,23 @@ def test_a_relay_that_is_gone_fires_when_no_other_took_over(scene: Scene) -> Non
     assert "OldHostSyncNoRelay" not in scene.scraper.firing()
     scene.scraper.scrape()
     assert "OldHostSyncNoRelay" in scene.scraper.firing()
+
+
+def test_figures_that_can_not_be_read_fire_though_they_were_well_before(scene: Scene) -> None:
+    RelayMetrics(scene.stage.registry).condition.labels(HOST, "active").set(1)
+    assert scene.firing() == set()
+    scene.stage.now += OVERDUE_SECONDS_MAX + 2 * LOOK_SECONDS
+    scene.scraper.scrape(2 * MINUTE + 1)
+    assert scene.scraper.firing() - {ABSENT} == {"OldHostSyncNoRelay", "OldHostSyncNoFigures"}
+
+
+def test_books_that_can_not_be_checked_fire_after_half_an_hour(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_slow(*_: object) -> int:
+        raise DatabaseUnavailable("statement took too long (MariaDB 1969)")
+
+    monkeypatch.setattr(host_checks, "check_books", too_slow)
+    assert scene.firing(30 * MINUTE) == set()
+    assert scene.firing() == {"OldHostSyncBooksUnchecked"}
 
 
 def test_a_broken_promise_fires_also_when_it_is_the_first(engine: Engine) -> None:

@@ -49,7 +49,7 @@ def test_every_rule_has_a_severity_a_summary_and_a_section_of_the_runbook(name: 
 
 @pytest.mark.parametrize(
     "needed", ["Banned", "Halted", "PromiseBroken", "EmergencyLate", "NoWriter", "NoWorker", "RelayStuck",
-               "DeadLetters", "UndeliveredAlerts", "BooksImbalance", "LostReplies"],
+               "DeadLetters", "UndeliveredAlerts", "BooksImbalance", "LostReplies", "NoRelay", "NoFigures"],
 )  # fmt: skip
 def test_what_must_wake_somebody_has_a_rule(needed: str) -> None:
     assert f"OldHostSync{needed}" in RULES
@@ -61,7 +61,7 @@ def test_what_prometheus_is_told_to_read_is_there() -> None:
     assert {job["job_name"].rpartition("-")[2] for job in config["scrape_configs"]} == {"relay", "worker", "api", "sdk"}
 
 
-@pytest.mark.parametrize("expression", ["rate(a[5m]) > 1", "a offset 5m", "a > b", "a unless b", "quantile(1, a)"])
+@pytest.mark.parametrize("expression", ["rate(a[5m]) > 1", "a offset 5m", "a > b", "a and b", "quantile(1, a)"])
 def test_what_the_evaluator_does_not_know_is_refused(expression: str) -> None:
     with pytest.raises((Unread, KeyError, IndexError)):
         Scrapes({"a": {frozenset(): [1.0]}, "b": {frozenset(): [1.0]}}, STEP_S).evaluate(expression, 0)

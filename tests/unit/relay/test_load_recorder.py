@@ -9,21 +9,23 @@ from typing import Any
 
 import pytest
 
+from oldhost_sync.relay.host_failures import HostsFailed
 from oldhost_sync.relay.load_recorder import SAMPLE_SECONDS, LoadRecorder
 from oldhost_sync.store.errors import DatabaseUnavailable
 
 
 class Threads:
-    """Stands for `Transactions`: notes the hosts, or fails."""
+    """Stands for `Transactions`: notes the hosts, or fails for one."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
+    def __init__(self, fails_for: str = "") -> None:
+        self.fails_for = fails_for
         self.recorded: list[tuple[str, int]] = []
 
     async def run(self, fn: Callable[..., Any], *, attempts: int) -> None:
-        if self.error is not None:
-            raise self.error
-        self.recorded.append((fn.keywords["host"], attempts))  # type: ignore[attr-defined]
+        host = fn.keywords["host"]  # type: ignore[attr-defined]
+        if host == self.fails_for:
+            raise DatabaseUnavailable("away")
+        self.recorded.append((host, attempts))
 
 
 def a_recorder(threads: Threads, **held: bool) -> LoadRecorder:
@@ -39,8 +41,8 @@ def test_only_the_active_relay_of_a_host_records_it() -> None:
     assert (threads.recorded, pause) == ([("north", 1)], SAMPLE_SECONDS)
 
 
-def test_an_outage_is_the_loop_s_to_wait_for() -> None:
-    recorder = a_recorder(Threads(DatabaseUnavailable("away")), north=True)
-    with pytest.raises(DatabaseUnavailable):
-        asyncio.run(recorder.run_once(0.0))
-    assert recorder.pause_s == SAMPLE_SECONDS
+def test_the_other_hosts_are_recorded_and_the_loop_is_told_which_was_not() -> None:
+    threads = Threads(fails_for="north")
+    with pytest.raises(HostsFailed, match=r"^north: away$"):
+        asyncio.run(a_recorder(threads, north=True, south=True).run_once(0.0))
+    assert threads.recorded == [("south", 1)]

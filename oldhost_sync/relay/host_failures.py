@@ -1,0 +1,40 @@
+"""What fails for one host of a round ends nothing for the others: the round goes on, and tells of the failures at its
+end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Self
+
+
+class HostsFailed(Exception):  # noqa: N818 - says what happened
+    """A round was done for all hosts but these; `by_host` has the first error of each."""
+
+    def __init__(self, by_host: Mapping[str, Exception]) -> None:
+        super().__init__("; ".join(f"{host}: {error}" for host, error in by_host.items()))
+        self.by_host = dict(by_host)
+
+
+class HostFailures:
+    """`with HostFailures() as failures:` is a round, `with failures.of(host):` one host's part of it. At its end the
+    round raises HostsFailed if a part failed.
+    """
+
+    def __init__(self) -> None:
+        self._by_host: dict[str, Exception] = {}
+
+    @contextmanager
+    def of(self, host: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's; the round raises it
+            self._by_host.setdefault(host, error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._by_host:
+            raise HostsFailed(self._by_host)
