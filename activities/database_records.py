@@ -23,7 +23,7 @@ from oldhost_sync.policy.act_signature import actor_of
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.errors import InvalidChange, TransactionContended
-from oldhost_sync.store.intake.change_recorder import RecordedChange, reach_entity, record_change
+from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.intake.rules import class_of
 from oldhost_sync.store.intake.validation import check_name
@@ -39,7 +39,7 @@ from oldhost_sync.store.outbox.outstanding_changes import (
 )
 from oldhost_sync.store.outbox.relay_queue import older_are_unrelayed, with_property
 from oldhost_sync.store.text import storable
-from oldhost_sync.store.transactions import error_code, is_the_values_fault, run_in_transaction
+from oldhost_sync.store.transactions import error_code, is_the_values_fault, lock_wait, run_in_transaction
 from workflows import messages
 from workflows.messages import properties_of, to_wire
 
@@ -50,6 +50,10 @@ FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key"
 PAGE_PAUSE_SECONDS = 0.8
 PARTS_READ_WITH_PAUSES = ("rest", "entity")
 RESTING_MAX = 3  # at once, of a worker's eight slots for activities of all hosts
+# For a row that is locked: a row is usually free again within a second. A batch waits this long in all, and its last
+# wait may take some seconds longer, which is far below the activities' limits (`DATABASE_LIMIT`, `RECOVERY_HEARTBEAT`).
+LOCK_WAIT_SECONDS = 1
+LOCK_WAITS_SECONDS_MAX = 2.0
 # Parts whose first page also has the persisted state: pause, ban, dead letters.
 BEGINNINGS = ("", "emergencies")
 SWEEP = "sweep"
@@ -161,12 +165,14 @@ def _id_of_activity() -> str:
 def record_or_leave(
     engine: Engine, host: str, items: Sequence[messages.Submission], blocked: set[tuple[str, str]]
 ) -> list[messages.Recorded]:
-    """As `record`, each in its own transaction; a change whose entity's row is locked is left, with all later ones of
-    that entity.
+    """As `record`, each in its own transaction; a change that needs a locked row is left, with all later ones of its
+    entity.
 
-    `blocked`: the entities with left changes; this call adds to it.
+    Locked rows are waited for while the batch is younger than LOCK_WAITS_SECONDS_MAX, later ones not at all. `blocked`:
+    the entities with left changes; this call adds to it.
     """
     answers: list[messages.Recorded] = []
+    waits_until = time.monotonic() + LOCK_WAITS_SECONDS_MAX
     for item in items:
         entity = _entity_of(item.change)
         left = messages.Recorded(item.fallback_key, left=True)
@@ -174,7 +180,9 @@ def record_or_leave(
             answers.append(left)
             continue
         try:
-            answers.append(run_in_transaction(engine, partial(_record_at_once, host=host, item=item), attempts=1))
+            seconds = LOCK_WAIT_SECONDS if time.monotonic() < waits_until else 0
+            one = partial(_record_waiting, host=host, item=item, seconds=seconds)
+            answers.append(run_in_transaction(engine, one, attempts=1))
         except TransactionContended:
             if entity is not None:
                 blocked.add(entity)
@@ -182,11 +190,9 @@ def record_or_leave(
     return answers
 
 
-def _record_at_once(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:
-    entity = _entity_of(item.change)
-    if entity is not None:
-        reach_entity(connection, host, *entity)
-    return record(connection, host, item)
+def _record_waiting(connection: Connection, host: str, item: messages.Submission, seconds: int) -> messages.Recorded:
+    with lock_wait(connection, seconds):
+        return record(connection, host, item)
 
 
 def _entity_of(change: Any) -> tuple[str, str] | None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import random
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
@@ -22,6 +23,8 @@ from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StoreError, TransactionContended
 
 T = TypeVar("T")
+
+_LOCK_WAIT = "SET SESSION innodb_lock_wait_timeout = %s"
 
 # The database errors after which the whole transaction may be repeated; nothing of it was committed.
 RETRIABLE_ERRORS = {
@@ -166,6 +169,17 @@ def _repeated(
         longest = min(limits.TRANSACTION_PAUSE_SECONDS * 2**attempt, limits.TRANSACTION_PAUSE_SECONDS_MAX)
         pause(longest * (0.5 + chance() / 2))
     raise AssertionError("attempts must be at least 1")
+
+
+@contextmanager
+def lock_wait(connection: Connection, seconds: int) -> Iterator[None]:
+    """Meanwhile a statement waits at most `seconds` for a locked row; 0: not at all."""
+    connection.exec_driver_sql(_LOCK_WAIT, (seconds,))
+    try:
+        yield
+    finally:
+        if not connection.invalidated:
+            connection.exec_driver_sql(_LOCK_WAIT, (limits.LOCK_WAIT_SECONDS_MAX,))
 
 
 def look(engine: Engine, fn: Callable[[Connection], T]) -> T:

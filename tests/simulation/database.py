@@ -279,6 +279,8 @@ def _moments(row: Sequence[Any], times: tuple[int, ...]) -> list[Any]:
 class PlainConnection:
     """A connection without faults, for the conformance suite and whoever sets a scene."""
 
+    invalidated = False
+
     def __init__(self, database: Database, begin: Begin | None = None) -> None:
         self.database = database
         self._begin = begin

@@ -12,10 +12,17 @@ from sqlalchemy.exc import ProgrammingError
 from temporalio.testing import ActivityEnvironment
 
 from activities import database_records
-from activities.database_records import PAGE_PAUSE_SECONDS, RecordingActivities, record_or_leave
+from activities.database_records import (
+    LOCK_WAITS_SECONDS_MAX,
+    PAGE_PAUSE_SECONDS,
+    RecordingActivities,
+    record_or_leave,
+)
 from oldhost_sync.policy.act_signature import sign
+from oldhost_sync.policy.limits import LOCK_WAIT_SECONDS_MAX
 from oldhost_sync.store.intake.change_recorder import record_change
 from tests.conformance.maria_world import HOST, MariaWorld
+from tests.conformance.private_mariadb import PrivateMariaDB
 from workflows import messages
 from workflows.messages import from_wire, why_unprintable
 
@@ -319,6 +326,45 @@ def test_one_whose_unit_somebody_holds_is_left_and_those_behind_it_are_recorded(
     assert [one.left for one in again] == [False, False, False]
     assert again[2].change_id == first[2].change_id
     assert again[0].change_id < again[1].change_id
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "units FORCE INDEX (PRIMARY) WHERE host = 'oldhost' AND id",
+        # The gaps, too, so no change of these units can be inserted.
+        (
+            "outbox_events FORCE INDEX (ix_outbox_events_entity) "
+            "WHERE host = 'oldhost' AND entity_type = 'unit' AND entity_id"
+        ),
+    ],
+    ids=["units", "changes"],
+)
+def test_however_many_of_a_batch_somebody_holds_it_waits_for_a_few_and_records_the_others(
+    world: MariaWorld, mariadb_server: PrivateMariaDB, held: str
+) -> None:
+    units = [f"held-{number}" for number in range(10)]
+    for unit in (*units, "free", "gap"):
+        world.record(unit)
+    items = [messages.Submission(GOOD | {"entity_id": unit}, unit) for unit in (*units, "free")]
+    with world.engine.connect().execution_options(isolation_level="REPEATABLE READ") as other:
+        other.exec_driver_sql(f"SELECT id FROM {held} LIKE 'held%%' FOR UPDATE")
+        before = mariadb_server.row_lock("waits")
+        answers = record_or_leave(world.engine, HOST, items, set())
+        waits = mariadb_server.row_lock("waits") - before
+    assert [one.left for one in answers] == [True] * 10 + [False]
+    # Each ended after a second, so a slow machine has fewer.
+    assert 1 <= waits <= LOCK_WAITS_SECONDS_MAX + 1
+
+
+def test_whoever_uses_the_connection_next_waits_for_rows_as_long_as_before(world: MariaWorld) -> None:
+    world.record("held")
+    items = [messages.Submission(GOOD | {"entity_id": unit}, unit) for unit in ("held", "free")]
+    with world.engine.connect() as other:
+        other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
+        for item in items:
+            record_or_leave(world.engine, HOST, [item], set())
+            assert world.read("SELECT @@innodb_lock_wait_timeout") == [(LOCK_WAIT_SECONDS_MAX,)]
 
 
 def test_after_a_reset_nothing_is_recorded_under_keys_that_may_be_anothers(world: MariaWorld) -> None:
