@@ -40,8 +40,10 @@ nonce_ledger = table(
     # An operator's `resolve` that waits until OldHost can be probed; and the epoch that the last one began.
     Column("resolve_mode", String(8)),
     Column("resolved_epoch", BigInteger),
-    # When an operator last ended a halt: changes accepted before it that are missing in the database are given up.
+    # When an operator last ended a halt, and the id of the newest change that the writer had at the next opening.
+    # What is missing in the database is given up if it is older by both, since the clock may have been ahead.
     Column("losses_accepted_at", UtcDateTime),
+    Column("losses_accepted_id", BigInteger),
     # The number of the last transaction that decided fates; raised under this row's lock, so in commit order.
     Column("fate_sequence", BigInteger, nullable=False, server_default=text("0")),
     stamp("updated_at"),

@@ -93,7 +93,7 @@ class MariaLedger:
         candidates = {row.id: Candidate.of(row) for row in rows}
         created = {change_id: row.ref.accepted_at_ms for change_id, row in candidates.items()}
         lost = [each for each in change_ids if was_lost(created.get(each), accepted_at_ms.get(each))]
-        if any(_is_new_loss(ledger, accepted_at_ms[each]) for each in lost):
+        if any(_is_new_loss(ledger, each, accepted_at_ms[each]) for each in lost):
             return self._halt_for_loss(connection, lost[0], created.get(lost[0]))
         entries = Reservation()
         for each in lost:
@@ -133,9 +133,11 @@ class MariaLedger:
             ledger = lock(connection, self._host, epoch)
             stored = connection.exec_driver_sql(sql.CREATED_AT, (change_id, self._host)).scalar()
             created = None if stored is None else unix_ms(stored)
-            if not was_lost(created, accepted_at_ms) or not _is_new_loss(ledger, accepted_at_ms):
-                return None
-            return self._halt_for_loss(connection, change_id, created)
+            if was_lost(created, accepted_at_ms) and _is_new_loss(ledger, change_id, accepted_at_ms):
+                return self._halt_for_loss(connection, change_id, created)
+            if ledger.losses_accepted_at is not None and ledger.losses_accepted_id is None:
+                connection.exec_driver_sql(sql.ACCEPT_LOSSES, (change_id, self._host))
+            return None
 
         why = self._run(look)
         if why is not None:
@@ -324,9 +326,14 @@ class MariaLedger:
             raise InvariantViolated(f"the database refused a ledger row: {error.orig}") from error
 
 
-def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:
-    """Whether no halt has ended since that change was accepted: the end of a halt gives up lost changes."""
-    return ledger.losses_accepted_at is None or accepted_at_ms > unix_ms(ledger.losses_accepted_at)
+def _is_new_loss(ledger: sql.LedgerRow, change_id: int, accepted_at_ms: int) -> bool:
+    """Whether no halt has ended since that change was accepted: the end of a halt gives up lost changes.
+
+    By the clock, which may have been ahead at that end, and by the newest change that the writer had at the next
+    opening (`losses_accepted_id`; None: there was none yet).
+    """
+    until, up_to = ledger.losses_accepted_at, ledger.losses_accepted_id
+    return until is None or accepted_at_ms > unix_ms(until) or (up_to is not None and change_id > up_to)
 
 
 def _refused(candidate: Candidate, before: Before, entries: Reservation) -> ChangeResult:

@@ -46,8 +46,10 @@ UNCOUNT_FIRST_SEND = (
 
 # ------------------------------------------------------------------------------------------------------- resolving
 
+# The first opening after it says up to which id (`statements.ACCEPT_LOSSES`).
 NEW_EPOCH = (
-    "UPDATE nonce_ledger SET epoch = %s, resolved_epoch = %s, losses_accepted_at = UTC_TIMESTAMP(6) WHERE host = %s"
+    "UPDATE nonce_ledger SET epoch = %s, resolved_epoch = %s, losses_accepted_at = UTC_TIMESTAMP(6), "
+    "losses_accepted_id = NULL WHERE host = %s"
 )
 END_HALT = (
     "UPDATE nonce_ledger SET halted = NULL, halted_expected_nonce = NULL, resolve_mode = NULL, "

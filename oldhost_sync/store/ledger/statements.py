@@ -24,7 +24,7 @@ CREATE_LEDGER = (
 )
 LOCK_LEDGER = (
     "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, resolved_epoch, "
-    "losses_accepted_at, ban_is_over, "
+    "losses_accepted_at, losses_accepted_id, ban_is_over, "
     f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s FOR UPDATE"
 )
 NEXT_EPOCH = (
@@ -59,6 +59,7 @@ HALT = (
     f"UPDATE nonce_ledger SET halted_expected_nonce = IF({_IS_NEWS}, %s, halted_expected_nonce), "
     f"halted = IF({_IS_NEWS}, %s, halted), resolve_mode = NULL, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
+ACCEPT_LOSSES = "UPDATE nonce_ledger SET losses_accepted_id = %s WHERE host = %s"
 COMPLETE_HALT = "UPDATE nonce_ledger SET halted = %s, halted_expected_nonce = %s, resolve_mode = NULL WHERE host = %s"
 EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
 
