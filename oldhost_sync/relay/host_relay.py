@@ -25,12 +25,14 @@ from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.tracer import Tracer
 
-# Threads for each kind of duty. "outbox" is the one whose statement waits in MariaDB.
+# Threads for each kind of duty. "outbox" is the one whose statement waits in MariaDB; "settlement" may wait for the
+# settlement folder.
 THREADS = {
     "outbox": 1,
     "relay": 4,
     "schedule": 2,
     "prune": 1,
+    "settlement": 1,
     "watch": 1,
     "promise": 1,
     "fates": 1,
@@ -95,11 +97,12 @@ class HostRelay:
         )
         self.leadership = self.relay.leadership
         folder = None if self.settlement_dir is None else SettlementFolder(self.settlement_dir, self.host)
+        files = own["settlement"]
         duties: tuple[Duty, ...] = (
             Scheduler(own["schedule"], self.leadership, pace, metrics, polls.schedule),
-            Pruner(own["prune"], self.leadership, pace, metrics, folder=folder),
+            Pruner(own["prune"], self.leadership, pace, metrics, folder=folder, files=files),
             Resyncer(own["prune"], self.leadership),
-            *([Settler(own["prune"], self.leadership, pace, folder)] if folder else []),
+            *([Settler(own["prune"], files, self.leadership, pace, folder)] if folder else []),
         )
         self.loops = [DutyLoop(duty, time.monotonic, metrics, self.knows_of_outage) for duty in duties]
 

@@ -3,7 +3,7 @@
 A pass that falls behind raises an alert (`retention-behind`): if it takes hours, if it fails repeatedly, or if it can't
 begin because the database's clock differs from ours (a clock that is far ahead would delete everything).
 
-If settlement files are written, nothing is deleted while their folder is missing.
+If settlement files are written, nothing is deleted while their folder is missing or hangs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
@@ -36,7 +37,7 @@ CLOCKS_APART_MAX = timedelta(days=1)
 
 @dataclass(eq=False)
 class Pruner:
-    """One host's retention."""
+    """One host's retention. `files`: where the settlement folder is looked at, which may hang (see `settler`)."""
 
     name = "forgetting what is old"
 
@@ -47,6 +48,7 @@ class Pruner:
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     folder: SettlementFolder | None = None
+    files: Transactions | None = None
     _place: retention.PassPosition = retention.BEGINNING
     _began: float | None = None
     _alerted: bool = True  # possibly by an earlier relay process
@@ -67,7 +69,7 @@ class Pruner:
                 await self._alert(f"the database's clock and this machine's differ by {apart}; nothing is deleted")
                 return self.pace.retention_interval_s
             began = self.monotonic()
-            done = await self.transactions.run(self._batch)
+            done = await self._batch()
         except (StoreError, DBAPIError) as error:
             if now - self._began >= BEHIND_SECONDS:
                 await self._alert(f"old rows can't be deleted: {error}")
@@ -83,13 +85,19 @@ class Pruner:
             await self._alert(f"deleting old rows has taken {hours:.0f} h so far: more rows are added than deleted")
         return max(self.pace.poll_s, self.monotonic() - began)
 
-    def _batch(self, connection: Connection) -> retention.Pruned:
-        kept = replace(self.pace.retention, settles=self.folder is not None)
+    async def _batch(self) -> retention.Pruned:
         if self.folder is not None:
             try:
-                self.folder.require(last_settled(connection, self.host))
+                await (self.files or self.transactions).run(partial(self._require_files, self.folder))
             except FolderUnusable:  # the settler raises the alert for it
                 return retention.Pruned(0, more=False, place=self._place)
+        return await self.transactions.run(self._delete)
+
+    def _require_files(self, folder: SettlementFolder, connection: Connection) -> None:
+        folder.require(last_settled(connection, self.host))
+
+    def _delete(self, connection: Connection) -> retention.Pruned:
+        kept = replace(self.pace.retention, settles=self.folder is not None)
         before = retention.horizon_of(connection, self.host, kept)
         return retention.prune(connection, self.host, before, rows=self.pace.retention_rows, place=self._place)
 

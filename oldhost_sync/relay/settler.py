@@ -2,16 +2,22 @@
 
 It catches up day by day. Whatever stops it raises an alert (`settlement-stopped`), and stops retention, too: operations
 that are in no file are not deleted.
+
+A folder on a network may hang for hours, so whatever needs it runs on a thread of its own (`files`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.relay.leadership import Leadership
@@ -22,6 +28,8 @@ from oldhost_sync.settlement.errors import SettlementError
 from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +45,7 @@ class Settler:
     name = "settling days"
 
     transactions: Transactions
+    files: Transactions
     leadership: Leadership
     pace: RelayPace
     folder: SettlementFolder
@@ -72,7 +81,7 @@ class Settler:
 
     async def _settle_or_release(self) -> bool:
         """Whether there may be more to do at once."""
-        step = await self.transactions.run(partial(settle_next, folder=self.folder))
+        step = await self._in_folder(partial(settle_next, folder=self.folder))
         if step.late:
             await self._alert(f"{step.waits}. Nothing that ended after that is pruned.")
         if step.settled is not None:
@@ -80,11 +89,24 @@ class Settler:
             done = True
         else:
             release = partial(release_next, folder=self.folder, ledger_days=self.pace.retention.ledger)
-            done = await self.transactions.run(release) is not None
+            done = await self._in_folder(release) is not None
         if self._alerted and not step.late:
             await self.transactions.run(lambda connection: close_alert(connection, self.host, ALERT_KIND))
             self._alerted = False
         return done
+
+    async def _in_folder(self, fn: Callable[[Connection], T]) -> T:
+        """Run `fn`. An alert is raised while it takes longer than the pause between two rounds."""
+        longest = self.pace.settlement_interval_s
+        work = asyncio.create_task(self.files.run(fn))
+        while not (await asyncio.wait({work}, timeout=longest))[0]:
+            with suppress(StoreError, DBAPIError):  # the next one may succeed
+                if await self.leadership.hold(self.monotonic()):
+                    await self._alert(
+                        f"The folder {self.folder.path} has not answered for {longest / 60:.0f} minutes: check its "
+                        "disk or its network. Nothing is settled or pruned until it answers."
+                    )
+        return work.result()
 
     async def _alert(self, message: str) -> None:
         self._alerted = True

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy import limits
 from oldhost_sync.relay import settler as settler_module
-from oldhost_sync.relay.host_relay import THREADS, HostRelay
+from oldhost_sync.relay.duty import Duty
+from oldhost_sync.relay.host_relay import HostRelay, relay_transactions
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
+from oldhost_sync.relay.resyncer import Resyncer
 from oldhost_sync.relay.settler import ALERT_KIND, FAILURES_TOLD, Settler
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.settlement.errors import SettlementError
 from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.ledger.settled_days import SettledDay
 from oldhost_sync.store.outbox.retention import NONCES_KEPT, RetentionDays
@@ -26,19 +32,21 @@ from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
 
+HANGS_SECONDS_MAX = 20.0
 PACE = RelayPace(retention=RetentionDays(changes=7, ledger=7, alerts=7))
 
 
-def settler_of(engine: Engine, folder: Path, owner: str = "one") -> Settler:
+def settler_of(engine: Engine, folder: Path, owner: str = "one", pace: RelayPace = PACE) -> Settler:
     transactions = Transactions(engine)
     leadership = Leadership(transactions, HOST, owner, 5.0)
-    return Settler(transactions, leadership, PACE, SettlementFolder(folder, HOST))
+    return Settler(transactions, Transactions(engine), leadership, pace, SettlementFolder(folder, HOST))
 
 
 def pruner_of(engine: Engine, folder: Path | None) -> Pruner:
     transactions = Transactions(engine)
     files = None if folder is None else SettlementFolder(folder, HOST)
-    return Pruner(transactions, Leadership(transactions, HOST, "one", 5.0), PACE, folder=files)
+    leadership = Leadership(transactions, HOST, "one", 5.0)
+    return Pruner(transactions, leadership, PACE, folder=files, files=Transactions(engine))
 
 
 def settled(settler: Settler) -> float:
@@ -215,13 +223,70 @@ def test_operators_acts_go_after_years_but_for_pauses(engine: Engine) -> None:
     ]
 
 
-def test_a_hosts_relay_settles_where_a_folder_is_set_and_sends_states_again_everywhere(
-    engine: Engine, tmp_path: Path
-) -> None:
+def duties_of(engine: Engine, folder: Path | None) -> dict[str, Duty]:
     async def signal(_: object) -> None:
         raise AssertionError("nothing is to be signalled")
 
-    own = {kind: Transactions(engine) for kind in THREADS}
-    with_folder = HostRelay(own, signal, HOST, "one", settlement_dir=tmp_path)
-    assert {"settling days", "sending states again"} <= {loop.duty.name for loop in with_folder.loops}
-    assert "settling days" not in {loop.duty.name for loop in HostRelay(own, signal, HOST, "one").loops}
+    relay = HostRelay(relay_transactions(engine, engine), signal, HOST, "one", settlement_dir=folder)
+    return {loop.duty.name: loop.duty for loop in relay.loops}
+
+
+def test_a_hosts_relay_settles_where_a_folder_is_set_and_sends_states_again_everywhere(
+    engine: Engine, tmp_path: Path
+) -> None:
+    assert {Settler.name, Resyncer.name} <= set(duties_of(engine, tmp_path))
+    assert Settler.name not in duties_of(engine, None)
+
+
+class Hanging:
+    """A folder that does not answer until `let_go` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.let_go = threading.Event(), threading.Event()
+        self.gave_up = False
+        monkeypatch.setattr(SettlementFolder, "require", self._require)
+
+    def _require(self, _last: object = None) -> None:
+        self.reached.set()
+        if not self.let_go.wait(HANGS_SECONDS_MAX):
+            self.gave_up = True
+            self.let_go.set()
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    folder = Hanging(monkeypatch)
+    yield folder
+    folder.let_go.set()
+
+
+@pytest.mark.parametrize("held_up", [Settler.name, Pruner.name])
+def test_a_folder_that_hangs_holds_up_no_resync(engine: Engine, tmp_path: Path, hanging: Hanging, held_up: str) -> None:
+    duties = duties_of(engine, tmp_path)
+
+    async def resync_meanwhile() -> None:
+        round_ = asyncio.create_task(duties[held_up].run_once(0.0))
+        await asyncio.to_thread(hanging.reached.wait)
+        await duties[Resyncer.name].run_once(0.0)
+        hanging.let_go.set()
+        await round_
+
+    asyncio.run(resync_meanwhile())
+    assert not hanging.gave_up
+
+
+def test_people_are_told_while_a_folder_hangs(
+    engine: Engine, tmp_path: Path, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def tell(connection: Connection, host: str, kind: str, severity: Any, message: str) -> None:
+        raise_alert(connection, host, kind, severity, message)
+        told.append(message)
+        hanging.let_go.set()
+
+    monkeypatch.setattr(settler_module, "raise_alert", tell)
+    pace = RelayPace(settlement_interval_s=0.01)
+    asyncio.run(settler_of(engine, tmp_path, pace=pace).run_once(0.0))
+    assert "has not answered" in told[0]
+    assert alert(engine) == []  # it answers again
