@@ -125,7 +125,7 @@ class World:
         self.relays: list[RelayProcess] = []
         self.apis: list[Api] = []
         self.healing = False
-        self.worker_watch = WorkerWatch(self)
+        self.worker_watch: WorkerWatch | None = None
 
     def begin(self) -> None:
         """Start every role."""
@@ -144,6 +144,7 @@ class World:
 
     def run(self) -> Verdict:
         """Faults, then healing, then the checks."""
+        self.worker_watch = WorkerWatch(self)
         self.begin()
         nemesis = Nemesis(self, pause_s=self.shape.pause_s, meddle=self.shape.meddle)
         later = LaterNemesis(self)
@@ -295,7 +296,8 @@ class World:
         self.workers.append(worker)
         worker.process.at_death.append(lambda: self._gone(self.workers, worker, self._start_worker))
         worker.process.at_go_on.append(self.temporal.give_out)
-        self.worker_watch.watch(worker)
+        if self.worker_watch:
+            self.worker_watch.watch(worker)
         self.hub.soon(self.temporal.give_out)
         self.temporal.workers = self.workers
 
