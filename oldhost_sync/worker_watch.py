@@ -13,12 +13,13 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client
@@ -29,6 +30,7 @@ from oldhost_sync.role_health import running_during
 from oldhost_sync.store.demotion import require_primary
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.transactions import is_passing
 from oldhost_sync.store.worker_locks import hold, is_free
 from oldhost_sync.store.worker_presence import WorkerPresence
 from oldhost_sync.writer_health import RPC_TIMEOUT
@@ -79,62 +81,72 @@ class WorkerWatch:
     presence: WorkerPresence
     begins_with: Callable[[str], int]
     threads: ThreadPoolExecutor
-    watched: str = ""  # it was seen to hold its lock
+    seen: dict[str, None] = field(default_factory=dict)  # who was seen to hold its lock, over this connection
 
     async def hold(self, left: threading.Event) -> None:
         """Hold this worker's lock until `left` is set."""
         await self._do(lambda: hold(self.engine, self.presence.name, left))
 
     async def watch(self) -> None:
-        """Watch until cancelled."""
+        """Watch until cancelled. Raises errors that do not pass by themselves, as a refused statement."""
         while True:
             try:
                 await self._watch_over(await self._do(self.engine.connect))
-            except (StoreError, DBAPIError, RPCError) as error:
+            except (StoreError, DBAPIError, PoolTimeout) as error:
+                if not is_passing(error):
+                    raise
                 logger.debug("can't watch the other workers: %s", error)
             await asyncio.sleep(WAIT_SECONDS)
 
     async def _watch_over(self, connection: Connection) -> None:
         """Watch over this connection as long as it lasts; the next one may lead to a server that has other locks."""
-        self.watched = ""
         try:
             while True:
                 await self._watch_next(connection)
         finally:
+            self.seen.clear()
             self.threads.submit(connection.close)  # a wait may still run; a leaving worker does not stay for it
 
     async def _watch_next(self, connection: Connection) -> None:
-        """Watch the first worker in the ring that holds its lock, for a while."""
-        await self._do(lambda: require_primary(connection))
-        others = await self._do(lambda: self.presence.others(connection))
-        self.watched = await self._do(lambda: self._first_holder(connection, in_ring(self.presence.name, others)))
-        if not self.watched:
-            await asyncio.sleep(WAIT_SECONDS)
-        elif await self._do(lambda: is_free(connection, self.watched, WAIT_SECONDS)):
-            await self._each(others[self.watched], self._forget_sticky)
-            await asyncio.sleep(TAKEN_AGAIN_SECONDS)
-            self.watched = ""
-            for name, hosts in (await self._do(lambda: self._ended(connection, others))).items():
-                await self._tell(name, hosts)
+        """Watch the first worker in the ring that was seen to hold its lock, for a while.
 
-    def _first_holder(self, connection: Connection, names: Iterable[str]) -> str:
-        """The first that holds its lock; empty if none does. A worker of an older release does not, nor one whose
-        database has just started: that it does not hold the lock now does not mean that it has ended.
-
-        The worker that was watched so far counts as a holder, or an end between two looks would be missed.
+        That another one does not hold it says nothing: it may be of an older release, or its lock on another server.
         """
-        return next((name for name in names if name == self.watched or not is_free(connection, name, 0)), "")
+        await self._do(lambda: self._silent(connection))
+        name = next(iter(in_ring(self.presence.name, self.seen)), None)
+        if name is None:
+            await asyncio.sleep(WAIT_SECONDS)
+        elif await self._do(lambda: is_free(connection, name, WAIT_SECONDS)):
+            await self._find_ended(connection)
 
-    def _ended(self, connection: Connection, names: Iterable[str]) -> dict[str, list[str]]:
-        """Those that hold no lock although locks can be seen here, with the hosts whose session each may hold."""
-        return {name: self.presence.taken_by(connection, name) for name in names if is_free(connection, name, 0)}
+    async def _find_ended(self, connection: Connection) -> None:
+        """Tell of those that have ended, unless they take their lock again at once."""
+        silent = await self._do(lambda: self._silent(connection))
+        await self._each(dict.fromkeys(host for hosts in silent.values() for host in hosts), self._forget_sticky)
+        await asyncio.sleep(TAKEN_AGAIN_SECONDS)
+        still = await self._do(lambda: self._silent(connection))
+        for name in [name for name in silent if name in still]:
+            del self.seen[name]
+            await self._tell(name, await self._do(partial(self.presence.taken_by, connection, name)))
+
+    def _silent(self, connection: Connection) -> dict[str, list[str]]:
+        """Those that were seen to hold their lock and do not now, with the hosts that both serve.
+
+        One that said that it leaves is without hosts: it has moved the writers' states itself.
+        """
+        require_primary(connection)
+        others = self.presence.others(connection)
+        holders = {name: None for name, other in others.items() if other.holds_lock}
+        self.seen |= holders
+        silent = [name for name in self.seen if name not in holders and is_free(connection, name, 0)]
+        return {name: others[name].hosts if name in others else [] for name in silent}
 
     async def _tell(self, name: str, hosts: Iterable[str]) -> None:
         """Tell the writers of `hosts`, whose session the worker may hold."""
         told = [host for host in hosts if self.begins_with(host) >= KNOWS_ENDED_WORKERS]
         if not told:
             return
-        logger.info("worker %s has ended; the sessions of %s move to another", name, ", ".join(told))
+        logger.info("worker %s seems to have ended: the writers of %s are told", name, ", ".join(told))
         task_queue = session_task_queue(name)
 
         async def tell(host: str) -> None:

@@ -30,8 +30,8 @@ AGAIN_SECONDS = 1
 TO_THE_END = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 # A dead worker is noticed after this; heartbeats leave after 3 s, then every 3.5 s.
 HEARTBEAT_TIMEOUT = timedelta(seconds=6)
-# The worker that holds a session polls its own queue all the time: if it has not taken a task by then, it is gone. This
-# is how a killed idle worker is noticed; one that was only delayed loses its session, which costs half a second.
+# The worker that holds a session polls its own queue all the time: if it has not taken a task by then, it is gone. So a
+# killed idle worker is noticed if no other one watched it; one that was only delayed loses its session: half a second.
 SCHEDULE_TO_START = timedelta(seconds=2)
 # Connecting may have to wait until OldHost notices that the last connection is gone.
 OPENING_LIMIT = timedelta(seconds=90)

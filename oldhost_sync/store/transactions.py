@@ -115,6 +115,13 @@ def translate(error: Exception) -> StoreError | None:
     return None
 
 
+def is_passing(error: StoreError | DBAPIError | PoolTimeout) -> bool:
+    """Whether the statement may work later: the server is away or busy."""
+    return isinstance(error, DatabaseUnavailable | TransactionContended) or isinstance(
+        translate(error), DatabaseUnavailable | TransactionContended
+    )
+
+
 def _refused_by_tls(error: DBAPIError) -> str:
     """What is wrong with the server's certificate or ours; empty if TLS is not the cause."""
     cause = getattr(error.orig, "original_exception", None)

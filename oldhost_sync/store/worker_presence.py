@@ -18,6 +18,7 @@ from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.worker_locks import LOCK_NAME
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,9 @@ _KNOWN = text(
     "HAVING SUM(name = :name) > 0"
 ).bindparams(bindparam("hosts", expanding=True))
 _OTHERS = text(
-    "SELECT name, host FROM workers WHERE host IN :hosts AND left_at IS NULL "
-    "AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND AND name <> :name ORDER BY name, host"
+    f"SELECT name, host, IS_USED_LOCK({LOCK_NAME.format('name')}) IS NOT NULL AS holds_lock FROM workers "
+    "WHERE host IN :hosts AND left_at IS NULL AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND "
+    "AND name <> :name ORDER BY name, host"
 ).bindparams(bindparam("hosts", expanding=True))
 _TAKEN = text("SELECT host FROM nonce_ledger WHERE host IN :hosts AND owner = :name ORDER BY host").bindparams(
     bindparam("hosts", expanding=True)
@@ -62,6 +64,14 @@ class Known:
     smallest: int
     newest: int
     all_tell: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another worker at work: the hosts that both serve, and whether it holds its lock (`store/worker_locks.py`)."""
+
+    hosts: list[str]
+    holds_lock: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +112,12 @@ class WorkerPresence:
 
         return run_in_transaction(self.engine, read, attempts=1)
 
-    def others(self, connection: Connection) -> dict[str, list[str]]:
-        """The names of the other workers at work, with the hosts that both serve."""
+    def others(self, connection: Connection) -> dict[str, Other]:
+        """The other workers at work, by name."""
         values = {"hosts": self.hosts, "name": self._name, "silent_s": SILENT_SECONDS_MAX}
-        found = dict[str, list[str]]()
-        for name, host in connection.execute(_OTHERS, values):
-            found.setdefault(name, []).append(host)
+        found = dict[str, Other]()
+        for name, host, holds_lock in connection.execute(_OTHERS, values):
+            found.setdefault(name, Other([], bool(holds_lock))).hosts.append(host)
         return found
 
     def taken_by(self, connection: Connection, worker: str) -> list[str]:

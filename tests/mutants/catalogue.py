@@ -579,7 +579,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that lost its lock for a moment is said to have ended",
-        (Patch("oldhost_sync/worker_watch.py", " for name in names if is_free(connection, name, 0)}", " for name in names}"),),
+        (Patch("oldhost_sync/worker_watch.py", "for name in [name for name in silent if name in still]:", "for name in silent:"),),
         levels=(ENDED_WORKERS,),
     ),
     Mutant(

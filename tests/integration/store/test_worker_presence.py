@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from oldhost_sync.policy.release import BESIDE_MIN
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.views.processes import WORKERS_SHOWN, Process, read_relay, read_workers
-from oldhost_sync.store.worker_presence import SAID_EVERY_SECONDS, SILENT_SECONDS_MAX, Known, WorkerPresence
+from oldhost_sync.store.worker_presence import SAID_EVERY_SECONDS, SILENT_SECONDS_MAX, Known, Other, WorkerPresence
 from tests.integration.store.writing import HOST, change_sql
 
 pytestmark = pytest.mark.mariadb
@@ -97,7 +97,7 @@ def test_the_others_at_work_are_those_of_the_hosts_that_a_worker_serves(engine: 
     WorkerPresence(engine, (HOST,), "left").leave()
     silent(engine, SILENT_SECONDS_MAX + 1, "mute")
     with engine.connect() as connection:
-        assert own.others(connection) == {"both": [HOST, "other"]}
+        assert own.others(connection) == {"both": Other([HOST, "other"], holds_lock=False)}
 
 
 def test_a_host_is_taken_by_the_worker_that_opened_its_last_session(engine: Engine) -> None:

@@ -12,16 +12,17 @@ from functools import wraps
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync import worker_watch
 from oldhost_sync.policy.release import KNOWS_ENDED_WORKERS
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.worker_locks import hold, is_free
+from oldhost_sync.store.worker_locks import LOCK_NAME, hold, is_free
 from oldhost_sync.store.worker_presence import WorkerPresence
 from oldhost_sync.worker_watch import WorkerWatch, in_ring
+from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql
 
 pytestmark = pytest.mark.mariadb
@@ -65,6 +66,11 @@ class Temporal:
 
     def told(self) -> list[tuple[str, ...]]:
         return [each for each in self.done if each[0] == "worker_ended"]
+
+    async def until_done(self, count: int) -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            while len(self.done) < count:
+                await asyncio.sleep(0.01)
 
     async def until_told(self, count: int) -> None:
         async with asyncio.timeout(SECONDS_MAX):
@@ -123,9 +129,24 @@ def at_work(engine: Engine, asking: Engine, name: str, *taken: str) -> Iterator[
         thread.join()
 
 
-async def until_watched(watch: WorkerWatch, name: str) -> None:
+async def until_seen(watch: WorkerWatch, name: str) -> None:
     async with asyncio.timeout(SECONDS_MAX):
-        while watch.watched != name:
+        while name not in watch.seen:
+            await asyncio.sleep(0.01)
+
+
+async def until_waiting(engine: Engine) -> None:
+    """Until a worker waits for the lock of another one."""
+    async with asyncio.timeout(SECONDS_MAX):
+        with engine.connect() as connection:
+            waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock' AND db = DATABASE()"
+            while not connection.exec_driver_sql(waits).scalar_one():
+                await asyncio.sleep(0.01)
+
+
+async def until_forgotten(watch: WorkerWatch) -> None:
+    async with asyncio.timeout(SECONDS_MAX):
+        while watch.seen:
             await asyncio.sleep(0.01)
 
 
@@ -135,7 +156,7 @@ async def test_the_writers_whose_session_it_had_are_told_when_a_worker_has_ended
 ) -> None:
     async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
         with at_work(engine, asking, "b", HOST):
-            await until_watched(watch, "b")
+            await until_seen(watch, "b")
         await temporal.until_told(1)
     assert temporal.done == [("any worker", HOST), ("any worker", OTHER), ("worker_ended", HOST, "b")]
 
@@ -147,7 +168,7 @@ async def test_a_writer_that_does_not_run_does_not_keep_the_others_from_being_to
     temporal.away.append(HOST)
     async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
         with at_work(engine, asking, "b", HOST, OTHER):
-            await until_watched(watch, "b")
+            await until_seen(watch, "b")
         await temporal.until_told(1)
     assert temporal.told() == [("worker_ended", OTHER, "b")]
 
@@ -156,34 +177,24 @@ async def test_a_writer_that_does_not_run_does_not_keep_the_others_from_being_to
 async def test_two_that_ended_together_are_both_found(engine: Engine, asking: Engine, temporal: Temporal) -> None:
     async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
         with at_work(engine, asking, "b", HOST), at_work(engine, asking, "c", OTHER):
-            await until_watched(watch, "b")
+            await until_seen(watch, "b")
+            await until_seen(watch, "c")
         await temporal.until_told(2)
     assert sorted(temporal.told()) == [("worker_ended", HOST, "b"), ("worker_ended", OTHER, "c")]
 
 
 @played
 async def test_a_worker_that_takes_its_lock_again_has_not_ended(
-    engine: Engine, asking: Engine, temporal: Temporal, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, asking: Engine, temporal: Temporal
 ) -> None:
-    looks, others = list[WorkerPresence](), WorkerPresence.others
-
-    def look(presence: WorkerPresence, connection: Connection) -> dict[str, list[str]]:
-        looks.append(presence)
-        return others(presence, connection)
-
-    monkeypatch.setattr(WorkerPresence, "others", look)
     async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
         with at_work(engine, asking, "b", HOST):
-            await until_watched(watch, "b")
+            await until_seen(watch, "b")
             with engine.connect() as connection:
-                held_by = connection.exec_driver_sql("SELECT IS_USED_LOCK(CONCAT('oldhost-sync-worker:', MD5('b')))")
+                held_by = connection.exec_driver_sql(f"SELECT IS_USED_LOCK({LOCK_NAME.format(repr('b'))})")
                 connection.exec_driver_sql(f"KILL {held_by.scalar_one()}")
-            async with asyncio.timeout(SECONDS_MAX):
-                while len(temporal.done) < len(HOSTS):
-                    await asyncio.sleep(0.01)
-                decided = len(looks) + 1
-                while len(looks) < decided:
-                    await asyncio.sleep(0.01)
+            await temporal.until_done(len(HOSTS))
+            await until_waiting(engine)
             assert temporal.told() == []
 
 
@@ -191,13 +202,43 @@ async def test_a_worker_that_takes_its_lock_again_has_not_ended(
 async def test_a_worker_that_never_held_its_lock_is_not_said_to_have_ended(
     engine: Engine, asking: Engine, temporal: Temporal
 ) -> None:
-    """One of an older release; or all, after MariaDB was started again."""
+    """One of an older release, or with its lock on another server."""
     WorkerPresence(engine, HOSTS, "b").begin()
     change_sql(engine, f"INSERT INTO nonce_ledger (host, epoch, owner) VALUES ('{HOST}', 1, 'b')")
     async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
-        with at_work(engine, asking, "c"):
-            await until_watched(watch, "c")
-    assert temporal.done == []
+        with at_work(engine, asking, "c", OTHER):
+            await until_seen(watch, "c")
+        await temporal.until_told(1)
+    assert temporal.told() == [("worker_ended", OTHER, "c")]
+
+
+@played
+async def test_a_worker_that_leaves_in_order_has_moved_the_writers_states_itself(
+    engine: Engine, asking: Engine, temporal: Temporal
+) -> None:
+    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+        with at_work(engine, asking, "b", HOST):
+            await until_seen(watch, "b")
+            WorkerPresence(engine, HOSTS, "b").leave()
+        await temporal.until_told(1)
+    assert temporal.done == [("worker_ended", HOST, "b")]
+
+
+@played
+async def test_no_worker_is_said_to_have_ended_because_its_server_was_demoted(
+    engine: Engine, asking: Engine, temporal: Temporal, mariadb_server: PrivateMariaDB
+) -> None:
+    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+        with at_work(engine, asking, "b", HOST):
+            await until_seen(watch, "b")
+            with mariadb_server._root() as root:
+                root.execute("SET GLOBAL read_only = ON")
+                try:
+                    await until_forgotten(watch)
+                finally:
+                    root.execute("SET GLOBAL read_only = OFF")
+            await until_seen(watch, "b")
+            assert temporal.done == []
 
 
 @played
@@ -206,8 +247,8 @@ async def test_while_a_worker_is_at_work_that_does_not_know_the_signal_none_is_s
 ) -> None:
     async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS - 1) as watch:
         with at_work(engine, asking, "b", HOST):
-            await until_watched(watch, "b")
-        await until_watched(watch, "")
+            await until_seen(watch, "b")
+        await until_forgotten(watch)
     assert temporal.told() == []
 
 
