@@ -113,19 +113,12 @@ class Watchdog:
             await self._start(host)
         elif isinstance(action, OpenAlert):
             kind, message = action.kind, action.message
-            # Here and below a conflict is not retried: the next check does the same, and the other hosts would wait.
+            # A conflict is not retried: the next check raises it, too, and the other hosts would wait.
             await self.transactions.run(
                 lambda connection: raise_alert(connection, host, kind, "critical", message), attempts=1
             )
         else:
-            await self._close(host, action)
-
-    async def _close(self, host: str, over: CloseAlerts) -> None:
-        try:
-            await self.transactions.run(lambda connection: _close_alerts(connection, host, over), attempts=1)
-        except Exception:
-            self._hosts[host].watch.could_not_close(over.kinds)
-            raise
+            await self.transactions.run(lambda connection: _close_alerts(connection, host, action))
 
     async def _start(self, host: str) -> None:
         try:

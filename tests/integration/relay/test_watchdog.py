@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy.engine import Engine
 from temporalio.client import Client
 
-from oldhost_sync.relay.host_failures import HostsFailed
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
@@ -76,25 +75,6 @@ def test_trouble_is_told_of_once_and_closed_when_it_is_over(engine: Engine) -> N
         ]
         writers.known = RUNNING
         await stage.looks(15)
-
-    asyncio.run(scenario())
-    assert open_alerts(engine) == []
-
-
-def test_an_alert_that_can_not_be_closed_is_closed_by_a_later_look(engine: Engine) -> None:
-    recorded(engine)
-    writers = KnownWriters(None)
-    stage = Stage(engine, writers)
-
-    async def scenario() -> None:
-        await stage.looks(0, 10)
-        writers.known = RUNNING
-        with engine.connect() as connection:
-            connection.exec_driver_sql("SELECT * FROM alerts FOR UPDATE")
-            with pytest.raises(HostsFailed, match="1205"):
-                await stage.looks(13)
-        assert open_alerts(engine) == ["temporal-away"]
-        await stage.looks(16)
 
     asyncio.run(scenario())
     assert open_alerts(engine) == []
