@@ -139,6 +139,9 @@ class Delivery:
             done = self.run_once()
         except (StoreError, SQLAlchemyError) as error:  # SQLAlchemyError: the pool has no free connection
             return self._failed(f"the database: {type(error).__name__}")
+        except Exception as error:
+            logger.exception("a round of alerts failed unexpectedly")
+            return self._failed(f"an unforeseen error: {type(error).__name__}")
         if done.trouble and not done.delivered:
             return self._failed(f"the webhook: {done.trouble}")
         if self._failures:

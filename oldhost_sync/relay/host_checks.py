@@ -88,11 +88,11 @@ class HostChecks:
         """One that fails is told of and waits for its next time, too: it may have counted for as long as it may."""
         if now < host.books_at + BOOKS_SECONDS:
             return
-        host.imbalance = None
         began = self.monotonic()
         try:
             host.imbalance = await self.transactions.run(lambda connection: check_books(connection, name), attempts=1)
         except (StoreError, DBAPIError) as error:
+            host.imbalance = None
             logger.warning("the books of %s could not be checked: %s", name, error)
         finally:
             host.books_at = now + BOOKS_PAUSE * (self.monotonic() - began)
