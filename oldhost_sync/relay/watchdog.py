@@ -90,9 +90,10 @@ class Watchdog:
 
     async def _check_apart(self, failures: HostFailures, host: str, found: HostProgress, now: float) -> None:
         with failures.of(host):
-            await self._check(host, found, now)
+            await self._check(failures, host, found, now)
 
-    async def _check(self, name: str, found: HostProgress, now: float) -> None:
+    async def _check(self, failures: HostFailures, name: str, found: HostProgress, now: float) -> None:
+        """An action that fails holds up no other: a writer is started though its alert is locked."""
         host = self._hosts[name]
         host.looked_at = now
         async with self._asking:
@@ -100,7 +101,8 @@ class Watchdog:
             host.trouble = "Temporal does not answer" if isinstance(seen, TemporalAway) else trouble(seen)
             host.hinders_roles = isinstance(seen, TemporalAway) or seen.hinders_roles
             for action in host.watch.look(seen, now, waiting=found.outstanding):
-                await self._act(name, action)
+                with failures.of(name):
+                    await self._act(name, action)
 
     async def _ask(self, host: str) -> WriterHealth | TemporalAway:
         try:

@@ -73,20 +73,20 @@ class WriterWatch:
         return not self._trouble
 
     def look(self, seen: WriterHealth | TemporalAway, now: float, *, waiting: bool) -> list[Action]:
-        """What to do now."""
+        """What to do now; a start comes first, since it waits for no row."""
         kind, message = _trouble(seen, waiting=waiting)
         if kind != self._trouble:
             self._trouble, self._since = kind, now
         actions: list[Action] = []
-        if over := tuple(sorted(self._open - {kind})):
-            self._open &= {kind}
-            actions.append(CloseAlerts(over))
         if _is_gone(seen, waiting=waiting) and now >= self._started_at + self._start_pause():
             self._starts += 1
             self._started_at = now
             actions.append(StartWriter())
         elif not kind and now >= self._started_at + START_PAUSE_SECONDS_MAX:
             self._starts = 0
+        if over := tuple(sorted(self._open - {kind})):
+            self._open &= {kind}
+            actions.append(CloseAlerts(over))
         if kind and now >= self._since + LASTS_SECONDS.get(kind, 0.0):
             self._open.add(kind)
             actions.append(OpenAlert(kind, message))

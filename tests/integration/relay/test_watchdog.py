@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from temporalio.client import Client
 
+from oldhost_sync.relay.host_failures import HostsFailed
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
@@ -78,6 +80,18 @@ def test_trouble_is_told_of_once_and_closed_when_it_is_over(engine: Engine) -> N
 
     asyncio.run(scenario())
     assert open_alerts(engine) == []
+
+
+def test_a_writer_that_has_ended_is_started_by_one_look_though_an_alert_is_locked(engine: Engine) -> None:
+    recorded(engine)
+    asyncio.run(Stage(engine, KnownWriters(None)).looks(0, 10))
+    writers = KnownWriters(WriterHealth(WriterState.CLOSED, "it was terminated"))
+    event.listen(engine, "begin", lambda each: each.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 0"))
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SELECT * FROM alerts FOR UPDATE")
+        with pytest.raises(HostsFailed, match="1205"):
+            asyncio.run(Stage(engine, writers).looks(0))
+    assert writers.started == [HOST]
 
 
 def test_temporal_away_is_told_of_while_something_waits(engine: Engine) -> None:
