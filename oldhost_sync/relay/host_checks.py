@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.relay.host_failures import HostFailures
+from oldhost_sync.relay.host_failures import HostFailures, is_outage
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.alert_decisions import close_quiet_alerts
@@ -91,8 +91,10 @@ class HostChecks:
         began = self.monotonic()
         try:
             host.imbalance = await self.transactions.run(lambda connection: check_books(connection, name), attempts=1)
-        except (StoreError, DBAPIError) as error:
+        except Exception as error:
             host.imbalance = None
+            if is_outage(error) or not isinstance(error, StoreError | DBAPIError):
+                raise
             logger.warning("the books of %s could not be checked: %s", name, error)
         finally:
             host.books_at = now + BOOKS_PAUSE * (self.monotonic() - began)

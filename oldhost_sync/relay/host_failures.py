@@ -1,5 +1,5 @@
 """What fails for one host of a round ends nothing for the others: the round goes on, and tells of the failures at its
-end.
+end. But an outage of the database is no host's own: it ends the round, since each further host would wait for it, too.
 """
 
 from __future__ import annotations
@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Self
+
+from oldhost_sync.store.errors import DatabaseUnavailable, StatementTooSlow
 
 
 class HostsFailed(Exception):  # noqa: N818 - says what happened
@@ -19,7 +21,7 @@ class HostsFailed(Exception):  # noqa: N818 - says what happened
 
 class HostFailures:
     """`with HostFailures() as failures:` is a round, `with failures.of(host):` one host's part of it. At its end the
-    round raises HostsFailed if a part failed.
+    round raises HostsFailed if a part failed. An outage is raised at once, as it is.
     """
 
     def __init__(self) -> None:
@@ -29,7 +31,9 @@ class HostFailures:
     def of(self, host: str) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's; the round raises it
+        except Exception as error:
+            if is_outage(error):
+                raise
             self._by_host.setdefault(host, error)
 
     def __enter__(self) -> Self:
@@ -38,3 +42,8 @@ class HostFailures:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._by_host:
             raise HostsFailed(self._by_host)
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether MariaDB is away, for all hosts; a statement that took too long is one host's own."""
+    return isinstance(error, DatabaseUnavailable) and not isinstance(error, StatementTooSlow)

@@ -64,10 +64,21 @@ class Watchdog:
         if active:
             found = await self.transactions.look(lambda connection: progress(connection, self.owner))
             due = [host for host in active if self._is_due(self._hosts[host], found.get(host, HostProgress()), now)]
-            with HostFailures() as failures:
-                looks = (self._check_apart(failures, host, found.get(host, HostProgress()), now) for host in due)
-                await asyncio.gather(*looks)
+            await self._check_all(due, found, now)
         return LOOK_SECONDS
+
+    async def _check_all(self, due: list[str], found: Mapping[str, HostProgress], now: float) -> None:
+        with HostFailures() as failures:
+            checks = [
+                asyncio.ensure_future(self._check_apart(failures, host, found.get(host, HostProgress()), now))
+                for host in due
+            ]
+            try:
+                await asyncio.gather(*checks)
+            finally:
+                # After an outage the others would wait for it in turn.
+                for check in checks:
+                    check.cancel()
 
     def _is_due(self, host: _Host, found: HostProgress, now: float) -> bool:
         """False if there are new fates, or if nothing is outstanding and the last check was a short time ago."""

@@ -2,6 +2,7 @@
 
 StoreError
 ├── DatabaseUnavailable   the database; yes, later (nothing was committed)
+│   └── StatementTooSlow      this statement; yes, later (nothing was committed)
 ├── TransactionContended  no fault; yes, later (nothing was committed)
 ├── CommitUncertain       the network; look it up by its unique key first (it may have been committed)
 ├── UnsuitableServer      the platform; no, not before the server is set up as the message says
@@ -31,6 +32,10 @@ class StoreError(Exception):
 
 class DatabaseUnavailable(StoreError):
     """MariaDB is unreachable, shutting down, full or too slow. Nothing was committed; try again later."""
+
+
+class StatementTooSlow(DatabaseUnavailable):
+    """MariaDB ended a statement that took too long. It answers, so other statements may work."""
 
 
 class TransactionContended(StoreError):

@@ -20,7 +20,13 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from oldhost_sync.policy import limits
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StoreError, TransactionContended
+from oldhost_sync.store.errors import (
+    CommitUncertain,
+    DatabaseUnavailable,
+    StatementTooSlow,
+    StoreError,
+    TransactionContended,
+)
 
 T = TypeVar("T")
 
@@ -45,6 +51,7 @@ NOT_MIGRATED_ERRORS = {1054: "a column is missing", 1146: "a table is missing"}
 
 READ_ONLY_ERRORS = {1290: "server is read-only", 1836: "server is read-only"}
 
+_TOO_SLOW = 1969
 # PyMySQL's error for a statement that could not be sent.
 _GONE = 2006
 
@@ -75,7 +82,7 @@ UNAVAILABLE_ERRORS = READ_ONLY_ERRORS | {
     1317: "statement interrupted",
     1637: "too many active transactions",
     1927: "connection killed",
-    1969: "statement took too long",
+    _TOO_SLOW: "statement took too long",
     2002: "can't connect",
     2003: "can't connect",
     _GONE: "server has gone away",
@@ -109,7 +116,8 @@ def translate(error: Exception) -> StoreError | None:
     if code in RETRIABLE_ERRORS:
         return TransactionContended(f"{RETRIABLE_ERRORS[code]} (MariaDB {code})")
     if code in UNAVAILABLE_ERRORS:
-        return DatabaseUnavailable(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
+        kind = StatementTooSlow if code == _TOO_SLOW else DatabaseUnavailable
+        return kind(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
     if error.connection_invalidated:
         return DatabaseUnavailable("the database connection was lost")
     return None

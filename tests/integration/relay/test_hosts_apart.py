@@ -8,17 +8,19 @@ from contextlib import contextmanager
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.relay import host_checks
 from oldhost_sync.relay.duty import Duty
 from oldhost_sync.relay.fate_writer import FateWriter
-from oldhost_sync.relay.host_checks import HostChecks
+from oldhost_sync.relay.host_checks import BOOKS_SECONDS, HostChecks
 from oldhost_sync.relay.host_failures import HostsFailed
 from oldhost_sync.relay.host_watch import HostWatch
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.telemetry import HostMetrics
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import change_sql, recorded, rows
@@ -114,6 +116,46 @@ def test_books_are_checked_while_another_host_s_can_not_be(stage: Stage, engine:
     with locked(engine, "counted_fates"):
         assert stage.failed(checks) == []
     assert [checks.imbalance(host) for host in HOSTS] == [None, 3, 3]
+
+
+def test_the_figure_for_the_books_stays_while_they_are_counted_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = HostChecks(stage.transactions, stage.leaderships, monotonic=lambda: 0.0)
+    seen: list[int | None] = []
+
+    def counting(_: Connection, host: str) -> int:
+        seen.append(checks.imbalance(host))
+        return 3
+
+    monkeypatch.setattr(host_checks, "check_books", counting)
+    for now in (0.0, BOOKS_SECONDS):
+        assert stage.failed(checks, now) == []
+    assert seen == [None, None, None, 3, 3, 3]
+
+
+def test_after_an_unforeseen_error_the_books_have_no_figure(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unforeseen(*_: object) -> int:
+        raise ValueError
+
+    checks = HostChecks(stage.transactions, stage.leaderships, monotonic=lambda: 0.0)
+    assert stage.failed(checks) == []
+    monkeypatch.setattr(host_checks, "check_books", unforeseen)
+    assert stage.failed(checks, BOOKS_SECONDS) == list(HOSTS)
+    assert [checks.imbalance(host) for host in HOSTS] == [None, None, None]
+
+
+def test_an_outage_ends_the_check_of_the_books_at_the_first_host(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def away(_: Connection, host: str) -> int:
+        asked.append(host)
+        raise DatabaseUnavailable
+
+    monkeypatch.setattr(host_checks, "check_books", away)
+    with pytest.raises(DatabaseUnavailable):
+        stage.failed(HostChecks(stage.transactions, stage.leaderships))
+    assert len(asked) == 1
 
 
 def test_figures_are_read_without_a_lock(stage: Stage, engine: Engine, mariadb_server: PrivateMariaDB) -> None:

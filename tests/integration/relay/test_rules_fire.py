@@ -7,7 +7,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.relay import host_checks
 from oldhost_sync.relay.host_watch import LOOK_SECONDS, OVERDUE_SECONDS_MAX
-from oldhost_sync.store.errors import DatabaseUnavailable
+from oldhost_sync.store.errors import StatementTooSlow
 from oldhost_sync.telemetry import RelayMetrics
 from tests.integration.relay import test_host_watch as figures
 from tests.integration.relay import test_promise_watch as promises
@@ -96,7 +96,7 @@ def test_figures_that_can_not_be_read_fire_though_they_were_well_before(scene: S
 
 def test_books_that_can_not_be_checked_fire_after_half_an_hour(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def too_slow(*_: object) -> int:
-        raise DatabaseUnavailable("statement took too long (MariaDB 1969)")
+        raise StatementTooSlow("statement took too long (MariaDB 1969)")
 
     monkeypatch.setattr(host_checks, "check_books", too_slow)
     assert scene.firing(30 * MINUTE) == set()

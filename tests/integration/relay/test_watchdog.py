@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.stack.temporal import EmbeddedTemporal
+from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.temporal import DATA_CONVERTER, start_writer, writer_handle
 from oldhost_sync.writer_health import WriterHealth, WriterState
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
@@ -92,6 +94,29 @@ def test_a_writer_that_has_ended_is_started_by_one_look_though_an_alert_is_locke
         with pytest.raises(HostsFailed, match="1205"):
             asyncio.run(Stage(engine, writers).looks(0))
     assert writers.started == [HOST]
+
+
+def test_an_outage_ends_a_look_and_is_not_waited_for_by_each_host(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    over = threading.Event()
+
+    def away(_: object, host: str, _kind: str) -> None:
+        asked.append(host)
+        if len(asked) > 1:
+            over.wait(10)
+        raise DatabaseUnavailable
+
+    async def scenario() -> None:
+        with pytest.raises(DatabaseUnavailable):
+            await stage.looks(0)
+        over.set()
+
+    monkeypatch.setattr("oldhost_sync.relay.watchdog.close_alert", away)
+    stage = Stage(engine, KnownWriters(), tuple("abcde"))
+    asyncio.run(scenario())
+    assert len(asked) <= 2, "one more may have begun before the first one failed"
 
 
 def test_temporal_away_is_told_of_while_something_waits(engine: Engine) -> None:
