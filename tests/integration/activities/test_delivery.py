@@ -327,6 +327,21 @@ def test_a_pool_without_a_free_connection_is_an_outage_like_any_other(
     assert webhook.posted == ["a"]
 
 
+def test_an_unforeseen_error_is_told_with_its_traceback_and_the_next_round_goes_on(
+    world: MariaWorld, webhook: Webhook, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unforeseen(*_: object) -> None:
+        raise RuntimeError
+
+    alert(world, "a")
+    ours = delivery(world, webhook, post=unforeseen)
+    assert [ours.guarded_round() for _ in range(2)] == [2.0, 4.0]
+    assert [record.levelname for record in caplog.records if record.exc_info] == ["ERROR", "ERROR"]
+    ours.post = post
+    assert ours.guarded_round() == POLL_SECONDS
+    assert webhook.posted == ["a"]
+
+
 def test_who_leaves_tells_no_more(world: MariaWorld, webhook: Webhook) -> None:
     for message in "ab":
         alert(world, message)
