@@ -76,9 +76,10 @@ class Watchdog:
             try:
                 await asyncio.gather(*checks)
             finally:
-                # After an outage the others would wait for it in turn.
+                # After an outage the others would wait for it in turn. What waits for the thread leaves it here, too.
                 for check in checks:
                     check.cancel()
+                await asyncio.gather(*checks, return_exceptions=True)
 
     def _is_due(self, host: _Host, found: HostProgress, now: float) -> bool:
         """False if there are new fates, or if nothing is outstanding and the last check was a short time ago."""
@@ -126,12 +127,19 @@ class Watchdog:
             await self._start(host)
         elif isinstance(action, OpenAlert):
             kind, message = action.kind, action.message
-            # A conflict is not retried: the next check raises it, too, and the other hosts would wait.
+            # Here and below a conflict is not retried: the next check does the same, and the other hosts would wait.
             await self.transactions.run(
                 lambda connection: raise_alert(connection, host, kind, "critical", message), attempts=1
             )
         else:
-            await self.transactions.run(lambda connection: _close_alerts(connection, host, action))
+            await self._close(host, action)
+
+    async def _close(self, host: str, over: CloseAlerts) -> None:
+        try:
+            await self.transactions.run(lambda connection: _close_alerts(connection, host, over), attempts=1)
+        except Exception:
+            self._hosts[host].watch.could_not_close(over.kinds)
+            raise
 
     async def _start(self, host: str) -> None:
         try:

@@ -92,6 +92,10 @@ class WriterWatch:
             actions.append(OpenAlert(kind, message))
         return actions
 
+    def could_not_close(self, kinds: tuple[str, ...]) -> None:
+        """Their alerts may still be open: the next look closes them."""
+        self._open |= set(kinds)
+
     def _start_pause(self) -> float:
         if not self._starts:
             return 0.0

@@ -119,6 +119,25 @@ def test_an_outage_ends_a_look_and_is_not_waited_for_by_each_host(
     assert len(asked) <= 2, "one more may have begun before the first one failed"
 
 
+def test_an_alert_that_can_not_be_closed_is_closed_by_a_later_look(engine: Engine) -> None:
+    recorded(engine)
+    writers = KnownWriters(None)
+    stage = Stage(engine, writers)
+
+    async def scenario() -> None:
+        await stage.looks(0, 10)
+        writers.known = RUNNING
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SELECT * FROM alerts FOR UPDATE")
+            with pytest.raises(HostsFailed, match="1205"):
+                await stage.looks(13)
+        assert open_alerts(engine) == ["temporal-away"]
+        await stage.looks(16)
+
+    asyncio.run(scenario())
+    assert open_alerts(engine) == []
+
+
 def test_temporal_away_is_told_of_while_something_waits(engine: Engine) -> None:
     recorded(engine)
     writers = KnownWriters(None)
