@@ -70,7 +70,7 @@ class DutyLoop:
             return self.duty.pause_s
         except Exception as error:  # noqa: BLE001 - it is logged, and the duty goes on
             self._note({self.duty.host: error})
-            if _is_outage(error):
+            if _is_foreseen(error):
                 return self.duty.pause_s
             rounds = self.failed_rounds.get(self.duty.host, 0)
             return min(self.duty.pause_s * 2.0 ** min(rounds, 10), PAUSE_SECONDS_MAX)
@@ -80,7 +80,7 @@ class DutyLoop:
     def _note(self, failed: Mapping[str, Exception]) -> None:
         """Count and log what failed in this round, and what works again."""
         for host, error in failed.items():
-            if host not in self.failed_rounds and not _is_outage(error):
+            if host not in self.failed_rounds and not _is_foreseen(error):
                 logger.error("relay of %s: %s failed unexpectedly", host, self.duty.name, exc_info=error)
         if failed and self.outage_known():
             self.failed_rounds = {}
@@ -96,5 +96,5 @@ class DutyLoop:
                 logger.warning("relay of %s: %s fails: %s", host, self.duty.name, error)
 
 
-def _is_outage(error: Exception) -> bool:
+def _is_foreseen(error: Exception) -> bool:
     return isinstance(error, StoreError | DBAPIError)

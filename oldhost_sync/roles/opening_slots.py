@@ -22,8 +22,8 @@ def shared_slots(hosts: int) -> int:
     return DATABASE_ACTIVITIES + hosts
 
 
-class OthersAtATime(Interceptor):
-    """Lets `limit` activities run at a time; openings are not counted."""
+class DatabaseActivityLimit(Interceptor):
+    """Lets `limit` activities run at a time, not counting openings."""
 
     def __init__(self, limit: int) -> None:
         self._room = asyncio.Semaphore(limit)

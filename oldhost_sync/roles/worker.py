@@ -45,7 +45,7 @@ from oldhost_sync.role_server import served
 from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.interpreter import hold_many_objects, share_among_threads
 from oldhost_sync.roles.leaving_worker import LeavingWorker
-from oldhost_sync.roles.opening_slots import DATABASE_ACTIVITIES, OthersAtATime, shared_slots
+from oldhost_sync.roles.opening_slots import DATABASE_ACTIVITIES, DatabaseActivityLimit, shared_slots
 from oldhost_sync.roles.workflow_slots import WorkflowSlots
 from oldhost_sync.search_attributes import Registration
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
@@ -192,7 +192,7 @@ def workers(
         patch_activation_callback=releases.activates,
         sticky_queue_schedule_to_start_timeout=STICKY,
         tuner=_tuner(settings, slots),
-        interceptors=[OthersAtATime(DATABASE_ACTIVITIES)],
+        interceptors=[DatabaseActivityLimit(DATABASE_ACTIVITIES)],
         max_concurrent_workflow_task_polls=polls(settings, SHARED_POLLS_MIN),
         max_concurrent_activity_task_polls=polls(settings, SHARED_POLLS_MIN),
         **of_both,

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from temporalio.worker import ActivityInboundInterceptor
 
-from oldhost_sync.roles.opening_slots import OPENING, OthersAtATime
+from oldhost_sync.roles.opening_slots import OPENING, DatabaseActivityLimit
 
 
 class Executing:
@@ -26,7 +26,7 @@ class Executing:
 async def begun(names: list[str], limit: int) -> list[str]:
     """Which of these activities begin while none ends."""
     executing = Executing()
-    chain = OthersAtATime(limit).intercept_activity(cast("ActivityInboundInterceptor", executing))
+    chain = DatabaseActivityLimit(limit).intercept_activity(cast("ActivityInboundInterceptor", executing))
     given = [cast("Any", SimpleNamespace(fn=SimpleNamespace(__name__=name))) for name in names]
     tasks = [asyncio.create_task(chain.execute_activity(one)) for one in given]
     while len(executing.begun) < min(len(names), limit + names.count(OPENING)):
