@@ -40,8 +40,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How long one wait for the next worker's lock lasts (below the limit for a statement); then the workers are read again.
-WAIT_SECONDS = 5.0
+# How long one wait for the next worker's lock lasts; then the workers are read again. One that has just started is
+# watched after that time.
+WAIT_SECONDS = 2.0
 # A living worker that lost its connection takes its lock again within this time.
 TAKEN_AGAIN_SECONDS = 0.3
 # Hosts told at the same time.
