@@ -162,8 +162,9 @@ def test_an_operator_reset_a_run_whose_send_nobody_had_started(product: Product)
     """Temporal then never times out that activity, nor any after it: the run must not wait for it."""
     product.ask(lambda client: signal(client, product.host, range(5)))
     product.wait_for("the first fates", lambda: product.all_have_fates(5), 30)
-    product.start_worker("worker-2")
+    product.wait_for("its work to end", lambda: product.ask(lambda client: is_idle(client, product.host)))
     product.children["worker"].kill()
+    product.start_worker("worker-2")  # later, or it would know that the first has ended, and give up its sends
     product.ask(lambda client: signal(client, product.host, range(5, 10)))
     current = product.ask(lambda client: run_id(client, product.host))
     product.wait_for(
@@ -177,6 +178,12 @@ def test_an_operator_reset_a_run_whose_send_nobody_had_started(product: Product)
     )
     product.ask(lambda client: reset(client, product.host, current, to_first=False))
     check_recorded_once_and_applied(product, 11)
+
+
+async def is_idle(client: Client, host: str) -> bool:
+    """Whether no worker has anything of it."""
+    described = (await writer_handle(client, host).describe()).raw_description
+    return not described.pending_activities and not described.HasField("pending_workflow_task")
 
 
 async def waiting_sends(client: Client, host: str) -> int:
