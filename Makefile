@@ -21,7 +21,7 @@ export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb chromium demo up test check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
+.PHONY: help setup mariadb chromium galera demo up test check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,7 +34,7 @@ demo: setup  ## the half-hour peak, time-compressed, with a ban in the middle
 up: setup  ## the whole product on this machine, until Ctrl-C
 	$(BIN)/oldhost-sync up
 
-test: setup chromium  ## all tests, the quick ones first
+test: setup chromium galera  ## all tests, the quick ones first
 	$(PYTEST) -m "not exhaustive" $(PYTEST_OPTIONS)
 
 exhaustive: setup  ## every single fault, and every pair while an operation is in doubt
@@ -98,9 +98,15 @@ BROWSER = $(if $(shell command -v chromium),chromium,chromium-headless-shell)
 chromium:
 	$(call need,$(BROWSER),$(BROWSER),Chromium (for the tests of the console),Chromium)
 
-# $(call need,program,Debian's package,what it is,what to install elsewhere); none of the packages starts a service.
+# Without Debian's packages its tests are left out.
+GALERA = /usr/lib/galera/libgalera_smm.so
+
+galera:
+	$(if $(shell command -v apt-get),$(call need,$(GALERA),galera-4,Galera (for the tests of a cluster),Galera 4))
+
+# $(call need,program or file,Debian's package,what it is,what to install elsewhere); none of the packages starts a service.
 define need
-	@command -v $(1) >/dev/null && exit 0; \
+	@if command -v $(1) >/dev/null || test -e $(1); then exit 0; fi; \
 	if ! command -v apt-get >/dev/null; then \
 		echo "$(3) is missing: install $(4) so that '$(1)' is found." >&2; exit 1; fi; \
 	if [ "$$(id -u)" = 0 ]; then as_root=; \

@@ -1,8 +1,9 @@
-"""A server that was demoted, in a planned switchover: it lives on, but refuses writes, and its rows grow old.
+"""A server that was demoted: it lives on and answers pings, but its rows grow old.
 
-Where an address leads to another server from now on, only new connections get there. So a read-only server counts as
-away: a new connection to it is refused, one whose write it refuses is closed with all others of its pool, and what only
-reads for long asks first.
+After a planned switchover it is read-only; cut off from its Galera cluster it refuses every statement. Where an address
+leads to another server from now on, only new connections get there. So such a server counts as away: a new connection
+to it is refused, one whose statement it refuses is closed with all others of its pool, and what only reads for long
+asks first whether it is read-only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.event import listen
 
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.transactions import READ_ONLY_ERRORS, error_code
+from oldhost_sync.store.transactions import NOT_PRIMARY_ERRORS, READ_ONLY_ERRORS, error_code
 
 # The variable is a number in older servers, a word in newer ones.
 IS_READ_ONLY = "CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF')"
@@ -35,10 +36,10 @@ def refuse_demoted(is_read_only: bool) -> None:
 
 
 def leave_demoted(engine: Engine) -> None:
-    """Close the engine's connections as soon as the server refuses a write because it is read-only."""
+    """Close the engine's connections as soon as the server refuses a statement because it is not the primary."""
     listen(engine, "handle_error", _leave)
 
 
 def _leave(context: ExceptionContext) -> None:
-    if error_code(context.original_exception) in READ_ONLY_ERRORS:
+    if error_code(context.original_exception) in NOT_PRIMARY_ERRORS:
         context.is_disconnect = True

@@ -50,13 +50,15 @@ NO_ACCESS_ERRORS = {1044: "access denied", 1045: "access denied", 1049: "unknown
 NOT_MIGRATED_ERRORS = {1054: "a column is missing", 1146: "a table is missing"}
 
 READ_ONLY_ERRORS = {1290: "server is read-only", 1836: "server is read-only"}
+# The server is not the one to work with now; another one may be, at the same address.
+NOT_PRIMARY_ERRORS = READ_ONLY_ERRORS | {1047: "cluster node not ready"}
 
 _TOO_SLOW = 1969
 # PyMySQL's error for a statement that could not be sent.
 _GONE = 2006
 
 # Errors of a server that can't run the statement now; nothing is wrong with the statement.
-UNAVAILABLE_ERRORS = READ_ONLY_ERRORS | {
+UNAVAILABLE_ERRORS = NOT_PRIMARY_ERRORS | {
     0: "connection closed",
     1021: "disk full",
     1026: "error writing a file",
@@ -65,7 +67,6 @@ UNAVAILABLE_ERRORS = READ_ONLY_ERRORS | {
     1038: "out of memory for sorting",
     1040: "too many connections",
     1041: "out of memory",
-    1047: "cluster node not ready",
     1053: "server shutdown in progress",
     1114: "table full (usually its disk)",
     1129: "host blocked after connection errors",

@@ -1,0 +1,68 @@
+"""MariaDB as a Galera cluster of which one server is written to: when it is cut off, another one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oldhost_sync.stack.temporal import EmbeddedTemporal
+from oldhost_sync.store.schema_migration import migrate
+from tests.faults.galera_cluster import PROVIDER, GaleraCluster
+from tests.faults.product import Product
+
+pytestmark = [
+    pytest.mark.mariadb,
+    pytest.mark.temporal,
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(not PROVIDER.exists(), reason="needs Debian's galera-4"),
+]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[GaleraCluster]:
+    with GaleraCluster(tmp_path / "servers") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def product(tmp_path: Path, cluster: GaleraCluster, temporal: EmbeddedTemporal) -> Iterator[Product]:
+    urls = cluster.create_database("galera")
+    migrate(urls.migration)
+    given = {"host": f"galera-{cluster.nodes[0].port}"}
+    with Product(tmp_path, urls, temporal.address, given=given) as product:
+        product.start_simulator()
+        product.start("relay")
+        product.start_worker()
+        product.start_api()
+        product.start_writer()
+        yield product
+
+
+def _accept(product: Product, count: int, name: str) -> list[int]:
+    return [product.api.change(f"{name}-{number}", "booking_created", {"of": name}) for number in range(count)]
+
+
+def test_a_server_that_is_cut_off_from_the_others_is_left_at_once(cluster: GaleraCluster, product: Product) -> None:
+    """It lives on and answers pings; every other statement fails."""
+    before = _accept(product, 30, "before")
+    product.wait_for("work under way", lambda: len(product.applied()) >= 5)
+    cluster.isolate_first()
+    product.wait_for("the API to accept again", lambda: _accepts(product), 20)
+    urgent = product.api.change("urgent", "guest_locked_out", {"door": "x"})
+    product.wait_for("the emergency", lambda: urgent in {change_id for _, change_id in product.applied()}, 30)
+    product.wait_for("all fates", lambda: None not in product.fates().values(), 90)
+    product.check_clean()
+    assert set(before) <= {change_id for _, change_id in product.applied()}
+    assert "halted" not in product.open_alerts()
+    assert [wait for wait in cluster.statements_at_first() if "DECLARE looks" in wait] == []
+
+
+def _accepts(product: Product) -> bool:
+    try:
+        return product.api.call("POST", "/api/units/first/status", {"status": "Clean"}, key="first-of-all")[0] == 202
+    except OSError:
+        return False
