@@ -26,6 +26,13 @@ def lock_sending(connection: Connection, host: str, epoch: int) -> LedgerRow:
     return row
 
 
+def write_sending(connection: Connection, host: str, epoch: int) -> None:
+    """As :func:`lock_sending`, and it writes the row: so a takeover on another server of a cluster conflicts."""
+    if connection.exec_driver_sql(sql.WRITE_FENCE, (host, epoch)).rowcount != 1:
+        lock_sending(connection, host, epoch)
+        check(False, "the ledger's row may be sent by, but can't be written")
+
+
 def check(holds: bool, otherwise: str) -> None:
     """Check an invariant of the ledger, in production too."""
     if not holds:

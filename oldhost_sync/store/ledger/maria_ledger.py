@@ -23,7 +23,7 @@ from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, Enti
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
-from oldhost_sync.store.ledger.fence import check, lock, lock_sending
+from oldhost_sync.store.ledger.fence import check, lock, lock_sending, write_sending
 from oldhost_sync.store.ledger.machine_clock import THIS_MACHINE, MachineClock
 from oldhost_sync.store.ledger.precedence import OLDER_MAX, Before, Precedence
 from oldhost_sync.store.ledger.reconciliation import complete_halt, reconcile, take_over
@@ -170,7 +170,8 @@ class MariaLedger:
         def step(connection: Connection) -> ChangeResult | None:
             fate = None
             if answered is None or not consumed(answered.answer):
-                lock_sending(connection, self._host, epoch) if sent is not None else lock(connection, self._host, epoch)
+                fence = lock if sent is None else write_sending
+                fence(connection, self._host, epoch)
             if answered is not None:
                 fate = self._record(connection, epoch, answered, sending=sent is not None)
             if sent is not None:

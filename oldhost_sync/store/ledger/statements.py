@@ -18,6 +18,12 @@ _BAN_ENDS_IN_MS = "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DI
 # If the clock was set back to before the ban began, nothing is left of it and OldHost is probed, which does not prolong
 # a ban. So the remaining time is never longer than the ban, and a ban after which OldHost has agreed is over for good.
 BAN_LEFT_MS = f"IF(ban_is_over OR UTC_TIMESTAMP(6) < banned_at, LEAST(0, {_BAN_ENDS_IN_MS}), {_BAN_ENDS_IN_MS})"
+# A cluster's servers lock rows each for itself; only transactions that write the same row conflict. So what precedes a
+# send writes the ledger's row.
+WRITE_FENCE = (
+    "UPDATE nonce_ledger SET updated_at = UTC_TIMESTAMP(6) "
+    "WHERE host = %s AND epoch = %s AND halted IS NULL AND next_nonce IS NOT NULL"
+)
 CREATE_LEDGER = (
     "INSERT INTO nonce_ledger (host, epoch, updated_at) VALUES (%s, 0, UTC_TIMESTAMP(6)) "
     "ON DUPLICATE KEY UPDATE host = host"
