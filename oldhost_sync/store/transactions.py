@@ -60,6 +60,13 @@ _GONE = 2006
 # Errors of a server that can't run the statement now; nothing is wrong with the statement.
 UNAVAILABLE_ERRORS = NOT_PRIMARY_ERRORS | {
     0: "connection closed",
+    # Below 1000 are the errors of the server's own files.
+    1: "can't create a file",
+    2: "error reading a file",
+    3: "error writing a file (usually its disk is full)",
+    5: "out of memory",
+    20: "disk full",
+    23: "too many open files",
     1021: "disk full",
     1026: "error writing a file",
     1030: "error of the storage engine",
