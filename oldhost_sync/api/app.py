@@ -109,10 +109,8 @@ def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Doo
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        quotas = asyncio.create_task(parts.quotas.keep())
-        async with TokenUses(parts.host, parts.tokens, parts.database, parts.refused).kept():
+        async with _kept(parts):
             yield
-            quotas.cancel()
             await _close(doors)
         parts.database.close()
         parts.separate_connections.close()
@@ -145,6 +143,16 @@ def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Doo
     app.state.metrics = parts.metrics
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
+
+
+@asynccontextmanager
+async def _kept(parts: Dependencies) -> AsyncIterator[None]:
+    """Meanwhile what requests leave behind is stored: quotas and uses of tokens, alerts about refused writes."""
+    tasks = [asyncio.create_task(each.keep()) for each in (parts.quotas, parts.refused_writes)]
+    async with TokenUses(parts.host, parts.tokens, parts.database, parts.refused).kept():
+        yield
+        for task in tasks:
+            task.cancel()
 
 
 async def _close(doors: Sequence[Door]) -> None:

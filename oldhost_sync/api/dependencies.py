@@ -13,6 +13,7 @@ from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.planner_process import PlannerProcess
 from oldhost_sync.api.quota_keeper import QuotaKeeper
 from oldhost_sync.api.refused_sign_ins import RefusedSignIns
+from oldhost_sync.api.refused_writes import RefusedWrites
 from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.api.writer_link import WriterLink
 from oldhost_sync.policy.quota import Quotas
@@ -45,11 +46,13 @@ class Dependencies:
     planner: PlannerProcess = field(init=False)
     separate_connections: Database = field(init=False)
     quotas: QuotaKeeper = field(init=False)
+    refused_writes: RefusedWrites = field(init=False)
 
     def __post_init__(self) -> None:
         separate = self.database.on_separate_connections()
         object.__setattr__(self, "separate_connections", separate)
         object.__setattr__(self, "quotas", QuotaKeeper(self.host, self.of_each_token, separate, self.clock))
+        object.__setattr__(self, "refused_writes", RefusedWrites(self.host, separate, self.clock))
         object.__setattr__(self, "commits", GroupCommit(self.database))
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
         object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))

@@ -16,6 +16,8 @@ from starlette.responses import Response
 from oldhost_sync.api.auth import Caller
 from oldhost_sync.api.problems import Problem
 
+PROBLEM_KEY = "oldhost_sync.problem"
+
 
 class Door(Protocol):
     """Authentication for every path from `prefix` on, whether a route exists for it or not."""
@@ -39,6 +41,7 @@ def door_to(doors: Sequence[Door], path: str) -> Door | None:
 
 
 def rendered(doors: Sequence[Door], request: Request, problem: Problem) -> Response:
-    """`problem` as an answer: JSON, unless the request came through a door."""
+    """`problem` as an answer: JSON, unless the request came through a door. The scope keeps it for the middleware."""
+    request.scope[PROBLEM_KEY] = problem
     door = door_to(doors, request.scope["path"])
     return problem.response() if door is None else door.tell(request, problem)

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from oldhost_sync.api.auth import CALLER_KEY, Caller
 from oldhost_sync.api.connection_count import address_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.doors import Door, door_to, rendered
+from oldhost_sync.api.doors import PROBLEM_KEY, Door, door_to, rendered
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
 from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.api.strangers import AnonymousRateLimit
@@ -56,6 +56,7 @@ class Edge:
         self._public_paths = public_paths
         self._metrics = parts.metrics
         self._refused = parts.refused
+        self._refused_writes = parts.refused_writes
         self._quotas = parts.quotas
         self._strangers = AnonymousRateLimit()
 
@@ -85,6 +86,8 @@ class Edge:
             await rendered(self._doors, Request(scope), internal(error_id))(scope, receive, send_out)
         finally:
             self._metrics.observe(scope, status, time.perf_counter() - started)
+            if scope["method"] not in {"GET", "HEAD"} and PROBLEM_KEY in scope:
+                self._refused_writes.note(scope[PROBLEM_KEY])
             if self._requests and traced:
                 self._requests.end(traced, scope, status)
 

@@ -73,6 +73,7 @@ class Problem(Exception):  # noqa: N818 - the standard's word
     ) -> None:
         super().__init__(title)
         self.status = status
+        self.kind = kind
         self.headers = dict(headers or {})
         said = {"type": TYPE_PREFIX + kind, "title": title, "status": status, "detail": detail, "action": action}
         self.content: dict[str, object] = said | more

@@ -36,6 +36,7 @@ Kind = Literal[
     "strays",
     "retention-behind",
     "over-quota",
+    "writes-refused",
     "settlement-stopped",
 ]
 
@@ -210,6 +211,14 @@ KINDS: dict[str, AlertKind] = {
         _LOOKED_AT,
         informational=True,
         command="oldhost-sync tokens usage",
+    ),
+    "writes-refused": AlertKind(
+        "critical",
+        "For half a minute or longer the API could not record changes; applications were told to repeat them.",
+        "Read the message: it has the last answer, for example a full table (its disk) or a locked row. Mend the "
+        "database; nothing was lost if the applications repeat what was refused.",
+        _LOOKED_AT,
+        informational=True,
     ),
     "settlement-stopped": AlertKind(
         "warning",
