@@ -21,6 +21,7 @@ RELEASES = "unit tests of releases"
 BY_HAND = "real Temporal, activities ended by hand"
 ENDED_WORKERS = "real MariaDB, workers that ended"
 OVERDUE = "real MariaDB, replies that never come"
+CLUSTER = "three real MariaDBs, a cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,5 +592,9 @@ MUTANTS = (
         "a session whose worker has ended waits for each of its sends",
         (Patch("oldhost_sync/policy/session_lifecycle.py", "        session.lost = True\n        self._give_up_sends()\n", "        session.lost = True\n"),),
         levels=(UNIT,),
+    ),
+    Mutant(
+        "a mark locks the ledger's row and does not write it",
+        (Patch(LEDGER, "else write_sending", "else lock_sending"),), levels=(CLUSTER,),
     ),
 )  # fmt: skip

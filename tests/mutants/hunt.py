@@ -19,6 +19,7 @@ from typing import Any
 from tests.mutants.catalogue import (
     ALERTS,
     BY_HAND,
+    CLUSTER,
     CONFORMANCE,
     ENDED_WORKERS,
     EXHAUSTIVE,
@@ -102,6 +103,7 @@ def command(level: str, mutant: Mutant) -> list[str]:
             "tests/integration/store/test_worker_locks.py",
             "tests/integration/store/test_worker_watch.py",
         ],
+        CLUSTER: [*pytest, "tests/integration/ledger/test_cluster.py"],
         BY_HAND: [*pytest, "tests/workflows/test_ended_by_hand.py"],
         RESETS: [*pytest, "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"],
         GIVING_WAY: [*pytest, "tests/integration/session/test_giving_way.py"],
