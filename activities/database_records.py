@@ -18,11 +18,12 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
+from activities.left_submissions import LeftSubmissions
 from oldhost_sync.oldhost.count import NOT_ASKED, Count
 from oldhost_sync.policy.act_signature import actor_of
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
-from oldhost_sync.store.errors import InvalidChange, TransactionContended
+from oldhost_sync.store.errors import InvalidChange, StoreError, TransactionContended
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.intake.rules import class_of
@@ -82,12 +83,25 @@ class RecordingActivities:
     act_keys: Sequence[str] = ()
     rest: Callable[[float], None] = time.sleep
     resting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(RESTING_MAX))
+    left: LeftSubmissions = field(default_factory=LeftSubmissions)
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
         """One answer per item; an invalid change is stored as refused, with an alert, and never raises."""
         if request.original_run_id and request.original_run_id != activity.info().workflow_run_id:
             return [messages.Recorded(item.fallback_key, left=True, after_reset=True) for item in request.items]
+        try:
+            answers = self._recorded(request)
+        except (StoreError, DBAPIError) as error:
+            all_left = {item.fallback_key: True for item in request.items}
+            why = str(error) if isinstance(error, StoreError) else f"MariaDB {error_code(error)}"
+            self.left.note(self.engine, request.host, all_left, why)
+            raise
+        left = {item.fallback_key: one.left for item, one in zip(request.items, answers, strict=True)}
+        self.left.note(self.engine, request.host, left)
+        return answers
+
+    def _recorded(self, request: messages.Submissions) -> list[messages.Recorded]:
         if request.may_leave:
             return record_or_leave(self.engine, request.host, request.items, set())
         return [

@@ -214,9 +214,10 @@ KINDS: dict[str, AlertKind] = {
     ),
     "writes-refused": AlertKind(
         "critical",
-        "For half a minute or longer the API could not record changes; applications were told to repeat them.",
-        "Read the message: it has the last answer, for example a full table (its disk) or a locked row. Mend the "
-        "database; nothing was lost if the applications repeat what was refused.",
+        "For half a minute or longer changes could not be recorded: the API refuses them, or signalled ones wait.",
+        "Read the message: it has the reason, for example a full table (its disk) or a locked row. Mend the "
+        "database; nothing was lost if the applications repeat what the API refused. Signalled changes are recorded "
+        "by themselves.",
         _LOOKED_AT,
         informational=True,
     ),

@@ -18,8 +18,10 @@ from activities.database_records import (
     RecordingActivities,
     record_or_leave,
 )
+from activities.left_submissions import LOCKED, TOLD_AFTER_SECONDS, LeftSubmissions
 from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.policy.limits import LOCK_WAIT_SECONDS_MAX
+from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.intake.change_recorder import record_change
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -326,6 +328,42 @@ def test_one_whose_unit_somebody_holds_is_left_and_those_behind_it_are_recorded(
     assert [one.left for one in again] == [False, False, False]
     assert again[2].change_id == first[2].change_id
     assert again[0].change_id < again[1].change_id
+
+
+def test_people_are_told_once_of_what_is_left_for_a_minute(world: MariaWorld) -> None:
+    """Nobody else can be: a signal has no answer."""
+    submit(world, GOOD | {"entity_id": "held"})
+    now = [0.0]
+    activities = RecordingActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
+    items = [messages.Submission(GOOD | {"entity_id": "held", "payload": {"n": n}}, f"key-{n}") for n in range(3)]
+    request = messages.Submissions(HOST, items, may_leave=True)
+    alerts = "SELECT kind, occurrences, message FROM alerts"
+    told = []
+    with world.engine.connect() as other:
+        other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
+        for now[0] in (0.0, TOLD_AFTER_SECONDS - 1, TOLD_AFTER_SECONDS, TOLD_AFTER_SECONDS + 60):
+            ActivityEnvironment().run(activities.record_submissions, request)
+            told.append(world.read(alerts))
+    reason = f"Changes that applications signalled have not been recorded for a minute: {LOCKED}"
+    once = [("writes-refused", 3, reason)]
+    assert told == [[], [], once, once]
+
+
+def test_people_are_told_of_signals_that_the_database_refuses(
+    world: MariaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DatabaseUnavailable("table full (usually its disk) (MariaDB 1114)")
+
+    monkeypatch.setattr(database_records, "record_or_leave", refuse)
+    now = [0.0]
+    activities = RecordingActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
+    request = messages.Submissions(HOST, [messages.Submission(GOOD, "key")], may_leave=True)
+    for now[0] in (0.0, TOLD_AFTER_SECONDS):
+        with pytest.raises(DatabaseUnavailable):
+            ActivityEnvironment().run(activities.record_submissions, request)
+    ((message,),) = world.read("SELECT message FROM alerts WHERE kind = 'writes-refused'")
+    assert message.endswith("for a minute: table full (usually its disk) (MariaDB 1114)")
 
 
 @pytest.mark.parametrize(
