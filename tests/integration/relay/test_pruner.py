@@ -73,7 +73,7 @@ def test_a_pass_that_takes_hours_is_told_of_until_it_is_through(engine: Engine) 
 
 def test_a_pass_that_fails_for_hours_is_told_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def too_slow(*_: object, **__: object) -> None:
-        raise OperationalError("DELETE", {}, Exception(1, "too slow"))
+        raise OperationalError("DELETE", {}, Exception(1815, "too slow"))
 
     monkeypatch.setattr(retention, "prune", too_slow)
     pruner = pruner_of(engine)

@@ -236,7 +236,7 @@ def test_marks_that_fail_leave_the_changes_to_be_signalled_again(
     mark = relay_queue.mark_relayed
 
     def broken(*_: Any) -> int:
-        raise OperationalError("UPDATE", {}, Exception(1, "the database fails here"))
+        raise OperationalError("UPDATE", {}, Exception(1815, "the database fails here"))
 
     async def rounds() -> None:
         monkeypatch.setattr(relay_queue, "mark_relayed", broken)
