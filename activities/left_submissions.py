@@ -9,12 +9,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import run_in_transaction
 
@@ -23,7 +24,17 @@ logger = logging.getLogger(__name__)
 TOLD_AFTER_SECONDS = 60.0
 # The oldest are forgotten beyond this.
 KNOWN_MAX = 10_000
+CAUSE = "writes-refused:signals"
 LOCKED = "another transaction holds rows that they need"
+
+
+@dataclass(slots=True)
+class _News:
+    """What is to be told of a host: those left for long, and whether none is any more."""
+
+    left: list[tuple[str, str]] = field(default_factory=list)
+    recorded_late: int = 0
+    is_over: bool = False
 
 
 class LeftSubmissions:
@@ -36,34 +47,47 @@ class LeftSubmissions:
         self._since: dict[tuple[str, str], float | None] = {}
 
     def note(self, engine: Engine, host: str, left: Mapping[str, bool], why: str = LOCKED) -> None:
-        """By the submissions' keys, whether each was left. Raises an alert for those that have been left for long."""
-        due = self._due(host, left)
-        if not due:
+        """By the submissions' keys, whether each was left. Raises an alert for those that were left for long, also if
+        they are recorded now, and closes it when all of them are.
+        """
+        news = self._news_of(host, left)
+        if not news.left and not news.recorded_late and not news.is_over:
             return
         try:
-            run_in_transaction(engine, partial(_tell, host=host, count=len(due), why=why))
+            run_in_transaction(engine, partial(_tell, host=host, news=news, why=why))
         except (StoreError, DBAPIError) as error:
-            logger.info("the alert about changes that can't be recorded can't be stored yet (%s)", type(error).__name__)
+            logger.warning("the alert about changes that can't be recorded can't be stored (%s)", type(error).__name__)
             return
         with self._lock:
-            self._since.update(dict.fromkeys(due))
+            self._since.update(dict.fromkeys(news.left))
 
-    def _due(self, host: str, left: Mapping[str, bool]) -> list[tuple[str, str]]:
-        now = self._clock()
-        due = []
+    def _news_of(self, host: str, left: Mapping[str, bool]) -> _News:
+        now, news, was_told = self._clock(), _News(), False
         with self._lock:
-            for key, is_left in left.items():
-                if not is_left:
-                    self._since.pop((host, key), None)
-                    continue
-                since = self._since.setdefault((host, key), now)
-                if since is not None and now - since >= TOLD_AFTER_SECONDS:
-                    due.append((host, key))
+            for key in [(host, key) for key, is_left in left.items() if is_left]:
+                if _is_long(self._since.setdefault(key, now), now):
+                    news.left.append(key)
+            for key in [(host, key) for key, is_left in left.items() if not is_left and (host, key) in self._since]:
+                since = self._since.pop(key)
+                was_told |= since is None
+                news.recorded_late += _is_long(since, now)
+            if was_told or news.recorded_late:
+                told = (key for key, since in self._since.items() if since is None and key[0] == host)
+                news.is_over = not news.left and next(told, None) is None
             while len(self._since) > KNOWN_MAX:
                 del self._since[next(iter(self._since))]
-        return due
+        return news
 
 
-def _tell(connection: Connection, host: str, count: int, why: str) -> None:
-    message = f"Changes that applications signalled have not been recorded for a minute: {why}"
-    raise_alert(connection, host, "writes-refused", "critical", message, count=count, adds=True)
+def _is_long(since: float | None, now: float) -> bool:
+    """Left for long, and not told yet."""
+    return since is not None and now - since >= TOLD_AFTER_SECONDS
+
+
+def _tell(connection: Connection, host: str, news: _News, why: str) -> None:
+    count = len(news.left) + news.recorded_late
+    if count:
+        message = f"Changes that applications signalled could not be recorded for a minute: {why}"
+        raise_alert(connection, host, "writes-refused", "critical", message, dedupe_key=CAUSE, count=count, adds=True)
+    if news.is_over:
+        close_alert(connection, host, CAUSE)

@@ -22,13 +22,14 @@ from oldhost_sync.api import limits, schemas
 from oldhost_sync.api.auth import WRITERS, adder, caller_of
 from oldhost_sync.api.bodies import checked, parse_json, read_bytes, shaped, write_body
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.doors import PROBLEM_KEY
 from oldhost_sync.api.keys import RequestKey, request_key
 from oldhost_sync.api.ownership import source_of
 from oldhost_sync.api.problems import Problem, commit_uncertain, of_store_error
 from oldhost_sync.api.responses import accepted_fields
 from oldhost_sync.api.schemas import BatchAccepted, BatchChange, NewChanges
 from oldhost_sync.policy.limits import BATCH_CHANGES_MAX
-from oldhost_sync.store.errors import CommitUncertain, InvalidChange, TransactionContended
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, InvalidChange, TransactionContended
 from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_batch import Item, Result, Unacceptable
 from oldhost_sync.store.intake.change_recorder import RecordedChange
@@ -102,6 +103,9 @@ class BatchRoutes:
                 raise commit_uncertain(idempotency_keys=batch.keys) from None
         if all(isinstance(result, TransactionContended) for result in results):
             raise of_store_error(results[0])  # type: ignore[arg-type]
+        refused = [each for each in results if isinstance(each, TransactionContended | DatabaseUnavailable)]
+        if refused:
+            request.scope[PROBLEM_KEY] = of_store_error(refused[0])
         return _answer(batch, results)
 
 

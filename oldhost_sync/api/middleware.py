@@ -12,6 +12,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Collection, MutableMapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -74,6 +75,7 @@ class Edge:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                self._note_write(scope, status)
                 _complete_headers(message)
             await send(message)
 
@@ -86,10 +88,16 @@ class Edge:
             await rendered(self._doors, Request(scope), internal(error_id))(scope, receive, send_out)
         finally:
             self._metrics.observe(scope, status, time.perf_counter() - started)
-            if scope["method"] not in {"GET", "HEAD"} and PROBLEM_KEY in scope:
-                self._refused_writes.note(scope[PROBLEM_KEY])
             if self._requests and traced:
                 self._requests.end(traced, scope, status)
+
+    def _note_write(self, scope: Scope, status: int) -> None:
+        if scope["method"] in {"GET", "HEAD"}:
+            return
+        if PROBLEM_KEY in scope:
+            self._refused_writes.note(scope[PROBLEM_KEY])
+        elif status < HTTPStatus.BAD_REQUEST:
+            self._refused_writes.recorded()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         door = door_to(self._doors, scope["path"])
@@ -122,10 +130,10 @@ class Edge:
 async def _admitted(door: Door, request: Request) -> Caller | Response | None:
     try:
         return await door.admit(request)
-    except Problem as problem:
+    except (Problem, StoreError) as error:
+        problem = error if isinstance(error, Problem) else of_store_error(error)
+        request.scope[PROBLEM_KEY] = problem
         return door.tell(request, problem)
-    except StoreError as error:
-        return door.tell(request, of_store_error(error))
 
 
 def _authorization(scope: Scope) -> bytes | None:

@@ -156,14 +156,14 @@ def database_unsuitable(reason: str) -> Problem:
     return unavailable("database-unsuitable", "The database is not set up correctly", detail, action)
 
 
-def commit_uncertain(idempotency_key: str | None = None, **more: Any) -> Problem:
+def commit_uncertain(idempotency_key: str | None = None, reason: str = "", **more: Any) -> Problem:
     """`idempotency_key`: the key to ask with, and to repeat the request with."""
     if idempotency_key is not None:
         more["idempotency_key"] = idempotency_key
     return unavailable(
         "commit-uncertain",
         "It is not known whether this was recorded",
-        "The connection to the database was lost during the commit.",
+        f"The database did not confirm the commit{f' ({reason})' if reason else ''}.",
         "Ask GET /api/changes/{idempotency_key}, or repeat the request with that key as its Idempotency-Key: "
         "the same change is never recorded twice under one key.",
         **more,
@@ -216,7 +216,7 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
     if isinstance(error, InvalidChange):
         return field_invalid(str(error).split(" ", 1)[0], str(error))
     if isinstance(error, CommitUncertain):
-        return commit_uncertain(idempotency_key)
+        return commit_uncertain(idempotency_key, error.reason)
     if isinstance(error, TransactionContended):
         detail = "Nothing was recorded: the row stayed locked by other requests."
         return unavailable("contended", "Other requests are changing the same entity", detail, f"{_AGAIN}.")

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy.engine import Connection
@@ -19,29 +20,48 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError
 
 logger = logging.getLogger("oldhost_sync.api")
 
 # The problems that mean it, by their kind; others are the caller's fault, or Temporal's.
 KINDS = frozenset({"database-away", "database-unsuitable", "commit-uncertain", "contended", "too-busy", "internal"})
+ALERT = "writes-refused"
+
+
+@dataclass(slots=True)
+class Spell:
+    """From the first refused write until writes are taken again and none was refused for a while.
+
+    `recorded_since`: whether a write was recorded after the last refused one. `untold`: refused, and not in the alert.
+    """
+
+    began: float
+    last: float = 0.0
+    why: str = ""
+    refused: int = 0
+    recorded: int = 0
+    recorded_since: bool = False
+    untold: int = 0
+
+    @property
+    def is_worth_an_alert(self) -> bool:
+        """It lasts, and is more than one bad request, or one locked row, among many writes."""
+        share = self.refused / (self.refused + self.recorded)
+        return self.last - self.began >= limits.REFUSED_WRITES_SECONDS and share >= limits.REFUSED_WRITES_SHARE
 
 
 class RefusedWrites:
-    """For one host and this process. `clock`: seconds, monotonic.
-
-    Refusals with pauses of at most REFUSED_WRITES_PAUSE_SECONDS are one spell.
-    """
+    """For one host and this process. `clock`: seconds, monotonic."""
 
     def __init__(self, host: str, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._host = host
         self._database = database
         self._clock = clock
-        self._began = self._last = float("-inf")
-        self._why = ""
-        self._in_spell = self._untold = 0
-        self._is_long = False
+        self._spell: Spell | None = None
+        # One that is over and whose alert is still to be closed.
+        self._over: Spell | None = None
 
     def note(self, problem: Problem) -> None:
         """One write was answered with this problem."""
@@ -49,24 +69,34 @@ class RefusedWrites:
             return
         self._end_if_over()
         now = self._clock()
-        self._why = str(problem.content["detail"])
-        if not self._in_spell:
-            self._began = now
-            logger.warning("a write of %s was refused: %s", self._host, self._why)
-        self._last = now
-        self._in_spell += 1
-        self._untold += 1
-        many = self._in_spell >= limits.REFUSED_WRITES_MIN
-        self._is_long |= many and now - self._began >= limits.REFUSED_WRITES_SECONDS
+        # An incident's text is in the log, and not the same for each.
+        why = "an unexpected error; the API's log has it." if problem.kind == "internal" else problem.content["detail"]
+        if self._spell is None:
+            self._spell = Spell(began=now)
+            logger.warning("a write of %s was refused: %s", self._host, why)
+        spell = self._spell
+        spell.last, spell.why, spell.recorded_since = now, str(why), False
+        spell.refused += 1
+        spell.untold += 1
+
+    def recorded(self) -> None:
+        """One write was taken."""
+        if self._spell is not None:
+            self._spell.recorded += 1
+            self._spell.recorded_since = True
 
     def _end_if_over(self) -> None:
-        if not self._in_spell or self._clock() - self._last <= limits.REFUSED_WRITES_PAUSE_SECONDS:
+        spell = self._spell
+        if (
+            spell is None
+            or not spell.recorded_since
+            or self._clock() - spell.last <= limits.REFUSED_WRITES_PAUSE_SECONDS
+        ):
             return
-        logger.info("writes of %s are taken again; %d were refused", self._host, self._in_spell)
-        self._in_spell = 0
-        if self._is_long and self._untold:
-            return  # it is told yet
-        self._is_long, self._untold = False, 0
+        logger.info("writes of %s are taken again; %d were refused", self._host, spell.refused)
+        self._spell = None
+        if spell.is_worth_an_alert:
+            self._over = spell
 
     async def keep(self) -> None:
         """Tell what is to be told, until cancelled."""
@@ -75,19 +105,29 @@ class RefusedWrites:
             await self.tell()
 
     async def tell(self) -> None:
-        """Raise the alert if a spell is or was long; if the database can't store it, the next call tries again."""
+        """Raise the alert while a spell lasts, and close it after that; what the database can't store now, later."""
         self._end_if_over()
-        if not (self._is_long and self._untold):
-            return
-        count = self._untold
-        try:
-            await self._database.run(partial(self._raise, count=count))
-        except (Problem, StoreError, DBAPIError) as error:
-            logger.debug("the alert about refused writes can't be stored yet (%s)", type(error).__name__)
-            return
-        self._untold -= count
-        self._is_long = bool(self._in_spell)
+        if self._over is not None and await self._told(self._over, is_over=True):
+            self._over = None
+        if self._spell is not None and self._spell.is_worth_an_alert and self._spell.untold:
+            await self._told(self._spell, is_over=False)
 
-    def _raise(self, connection: Connection, count: int) -> None:
-        message = f"The API could not record changes. The last answer was: {self._why}"
-        raise_alert(connection, self._host, "writes-refused", "critical", message, count=count, adds=True)
+    async def _told(self, spell: Spell, *, is_over: bool) -> bool:
+        untold = spell.untold
+        try:
+            await self._database.run(partial(self._write, spell=spell, untold=untold, is_over=is_over))
+        except (Problem, StoreError) as error:
+            logger.debug("the alert about refused writes can't be stored yet (%s)", type(error).__name__)
+            return False
+        except DBAPIError:
+            logger.exception("the alert about refused writes of %s can't be stored", self._host)
+            return False
+        spell.untold -= untold
+        return True
+
+    def _write(self, connection: Connection, spell: Spell, untold: int, is_over: bool) -> None:
+        if untold:
+            message = f"The API could not record changes. The last answer was: {spell.why}"
+            raise_alert(connection, self._host, ALERT, "critical", message, count=untold, adds=True)
+        if is_over:
+            close_alert(connection, self._host, ALERT)

@@ -218,7 +218,7 @@ KINDS: dict[str, AlertKind] = {
         "Read the message: it has the reason, for example a full table (its disk) or a locked row. Mend the "
         "database; nothing was lost if the applications repeat what the API refused. Signalled changes are recorded "
         "by themselves.",
-        _LOOKED_AT,
+        "writes are taken again, or a person closed it",
         informational=True,
     ),
     "settlement-stopped": AlertKind(

@@ -43,7 +43,14 @@ class TransactionContended(StoreError):
 
 
 class CommitUncertain(StoreError):
-    """The connection was lost at COMMIT: it may have been committed. Look it up by its unique key before repeating."""
+    """COMMIT was not confirmed: it may have been committed. Look it up by its unique key before repeating.
+
+    `reason`: why, if that is known, in words that anybody may read.
+    """
+
+    def __init__(self, message: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class UnsuitableServer(StoreError):

@@ -64,9 +64,12 @@ UNAVAILABLE_ERRORS = NOT_PRIMARY_ERRORS | {
     1: "can't create a file",
     2: "error reading a file",
     3: "error writing a file (usually its disk is full)",
+    4: "error closing a file",
     5: "out of memory",
+    14: "can't change a file's size",
     20: "disk full",
     23: "too many open files",
+    27: "error syncing a file",
     1021: "disk full",
     1026: "error writing a file",
     1030: "error of the storage engine",
@@ -249,4 +252,5 @@ def _commit(connection: Connection) -> None:
         # A conflict at COMMIT is a refusal (by a cluster's certification); after any other error it may be committed.
         if error_code(error) in RETRIABLE_ERRORS:
             raise
-        raise CommitUncertain(f"the outcome of COMMIT is unknown: {error.orig}") from error
+        reason = str(translate(error) or "")
+        raise CommitUncertain(f"the outcome of COMMIT is unknown: {error.orig}", reason) from error

@@ -30,7 +30,7 @@ def write_sending(connection: Connection, host: str, epoch: int) -> None:
     """As :func:`lock_sending`, and it writes the row: so a takeover on another server of a cluster conflicts."""
     if connection.exec_driver_sql(sql.WRITE_FENCE, (host, epoch)).rowcount != 1:
         lock_sending(connection, host, epoch)
-        check(False, "the ledger's row may be sent by, but can't be written")
+        check(False, "the ledger's row allows sending, but could not be written")
 
 
 def check(holds: bool, otherwise: str) -> None:

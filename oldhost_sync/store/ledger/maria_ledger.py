@@ -1,9 +1,9 @@
 """The nonce ledger in MariaDB: which session may send, which nonce is bound to which bytes, and how each ended.
 
 Every transaction that moves nonces first locks the host's ledger row and compares the epoch: takeovers, reservations,
-SENT marks and answers of one host are serialized, and a stale epoch can write nothing in between (trap 2). Times are
-the database's. If the result of a COMMIT is lost, the session gets :class:`LedgerUnavailable` and closes; recovery then
-reads what was committed.
+SENT marks and answers of one host are serialized, and a stale epoch can write nothing in between (trap 2); at several
+servers of a cluster, nothing that precedes a send (see `fence.write_sending`). Times are the database's. If the result
+of a COMMIT is lost, the session gets :class:`LedgerUnavailable` and closes; recovery then reads what was committed.
 """
 
 from __future__ import annotations

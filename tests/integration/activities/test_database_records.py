@@ -337,16 +337,32 @@ def test_people_are_told_once_of_what_is_left_for_a_minute(world: MariaWorld) ->
     activities = RecordingActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
     items = [messages.Submission(GOOD | {"entity_id": "held", "payload": {"n": n}}, f"key-{n}") for n in range(3)]
     request = messages.Submissions(HOST, items, may_leave=True)
-    alerts = "SELECT kind, occurrences, message FROM alerts"
+    alerts = "SELECT kind, occurrences, is_open, message FROM alerts"
     told = []
     with world.engine.connect() as other:
         other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
         for now[0] in (0.0, TOLD_AFTER_SECONDS - 1, TOLD_AFTER_SECONDS, TOLD_AFTER_SECONDS + 60):
             ActivityEnvironment().run(activities.record_submissions, request)
             told.append(world.read(alerts))
-    reason = f"Changes that applications signalled have not been recorded for a minute: {LOCKED}"
-    once = [("writes-refused", 3, reason)]
+    ActivityEnvironment().run(activities.record_submissions, request)
+    reason = f"Changes that applications signalled could not be recorded for a minute: {LOCKED}"
+    once = [("writes-refused", 3, 1, reason)]
     assert told == [[], [], once, once]
+    assert world.read("SELECT is_open FROM alerts") == [(None,)], "all of them are recorded now"
+
+
+def test_people_are_told_afterwards_of_what_was_left_for_minutes_and_is_recorded_now(world: MariaWorld) -> None:
+    """While the database is away, no alert can be stored."""
+    submit(world, GOOD | {"entity_id": "held"})
+    now = [0.0]
+    activities = RecordingActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
+    request = messages.Submissions(HOST, [messages.Submission(GOOD | {"entity_id": "held"}, "key")], may_leave=True)
+    with world.engine.connect() as other:
+        other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
+        ActivityEnvironment().run(activities.record_submissions, request)
+    now[0] = TOLD_AFTER_SECONDS
+    ActivityEnvironment().run(activities.record_submissions, request)
+    assert world.read("SELECT kind, occurrences, is_open FROM alerts") == [("writes-refused", 1, None)]
 
 
 def test_people_are_told_of_signals_that_the_database_refuses(

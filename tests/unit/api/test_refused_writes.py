@@ -27,16 +27,17 @@ class Clock:
 
 
 class Alerts:
-    """A database that stores nothing but the number of refused writes that each call would tell."""
+    """A database that stores nothing but the number of refused writes that each call would tell ("over": it ends)."""
 
     def __init__(self) -> None:
-        self.told: list[int] = []
+        self.told: list[int | str] = []
         self.is_away = False
 
     async def run(self, fn: Any) -> None:
         if self.is_away:
             raise DatabaseUnavailable("away")
-        self.told.append(fn.keywords["count"])
+        self.told += [fn.keywords["untold"]] if fn.keywords["untold"] else []
+        self.told += ["over"] if fn.keywords["is_over"] else []
 
 
 @pytest.fixture
@@ -81,21 +82,35 @@ def test_two_short_spells_are_not_one_long_one(
     refused: RefusedWrites, refuse: Any, alerts: Alerts, clock: Clock
 ) -> None:
     refuse(LONG - 2)
+    refused.recorded()
     clock.now += PAUSE
     refuse(LONG - 2)
     asyncio.run(refused.tell())
     assert alerts.told == []
 
 
-def test_a_long_spell_is_told_with_all_its_refusals_and_brought_up_to_date(
-    refused: RefusedWrites, refuse: Any, alerts: Alerts
+def test_a_spell_lasts_until_a_write_is_taken(refused: RefusedWrites, alerts: Alerts, clock: Clock) -> None:
+    """At night an application may repeat its one write each minute."""
+    for _ in range(3):
+        refused.note(FULL)
+        clock.now += PAUSE + 30
+    asyncio.run(refused.tell())
+    assert alerts.told == [3]
+
+
+def test_a_long_spell_is_told_with_all_its_refusals_brought_up_to_date_and_closed(
+    refused: RefusedWrites, refuse: Any, alerts: Alerts, clock: Clock
 ) -> None:
     refuse(LONG)
     asyncio.run(refused.tell())
     refuse(5)
     asyncio.run(refused.tell())
     asyncio.run(refused.tell())
-    assert alerts.told == [LONG, 5]
+    refused.recorded()
+    clock.now += PAUSE
+    asyncio.run(refused.tell())
+    asyncio.run(refused.tell())
+    assert alerts.told == [LONG, 5, "over"]
 
 
 def test_what_the_database_could_not_store_is_told_when_it_can(
@@ -104,30 +119,32 @@ def test_what_the_database_could_not_store_is_told_when_it_can(
     alerts.is_away = True
     refuse(LONG)
     asyncio.run(refused.tell())
+    refused.recorded()
     clock.now += PAUSE
     asyncio.run(refused.tell())
+    refuse(1)  # a spell of its own, and a short one
     alerts.is_away = False
     asyncio.run(refused.tell())
-    assert alerts.told == [LONG]
+    assert alerts.told == [LONG, "over"]
 
 
 def test_after_a_long_spell_a_short_one_is_no_alert_again(
     refused: RefusedWrites, refuse: Any, alerts: Alerts, clock: Clock
 ) -> None:
     refuse(LONG)
-    asyncio.run(refused.tell())
+    refused.recorded()
     clock.now += PAUSE
-    asyncio.run(refused.tell())
     refuse(5)
     asyncio.run(refused.tell())
-    assert alerts.told == [LONG]
+    assert alerts.told == [LONG, "over"]
 
 
-def test_a_few_refusals_in_a_long_time_raise_no_alert(refused: RefusedWrites, alerts: Alerts, clock: Clock) -> None:
-    """An application that repeats one write whose row is locked."""
-    for _ in range(limits.REFUSED_WRITES_MIN - 1):
-        refused.note(too_busy())
-        clock.now += PAUSE - 2
+def test_one_bad_request_among_many_writes_raises_no_alert(refused: RefusedWrites, refuse: Any, alerts: Alerts) -> None:
+    """A row that is locked, or an error of ours for one kind of request."""
+    for _ in range(LONG):
+        refuse(1, too_busy())
+        for _ in range(20):
+            refused.recorded()
     asyncio.run(refused.tell())
     assert alerts.told == []
 
@@ -143,6 +160,7 @@ def test_the_log_says_when_it_began_and_when_it_is_over(
 ) -> None:
     with caplog.at_level(logging.INFO, "oldhost_sync.api"):
         refuse(4)
+        refused.recorded()
         clock.now += PAUSE
         asyncio.run(refused.tell())
     assert caplog.messages == [
