@@ -50,12 +50,15 @@ class Leadership:
         """Take or renew the lease, and return whether this process has it. The database is asked no more often than at
         each third of the lease's time, even while another relay has it.
 
-        Raises StoreError or DBAPIError while the database is away, even between two tries, since it is not known then
-        whether another relay has the lease.
+        Raises StoreError or DBAPIError while the database is away, even between two tries or while one gets no answer,
+        since it is not known then whether another relay has the lease.
         """
-        if self._asking or now < self._tried_at + self.lease_s / 3:
-            if self._failure and not self.held(now):
-                raise DatabaseUnavailable(self._failure)
+        next_try_at = self._tried_at + self.lease_s / 3
+        if self._asking or now < next_try_at:
+            # A server that hangs ends the try only after its read timeout: many seconds.
+            failure = "the database does not answer" if self._asking and now >= next_try_at else self._failure
+            if failure and not self.held(now):
+                raise DatabaseUnavailable(failure)
             return self.held(now)
         self._tried_at = now
         self._asking = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy.engine import Engine
@@ -116,6 +117,32 @@ def schedulers(engine: Engine) -> list[Scheduler]:
     shared, transactions = SharedPoll[frozenset[str]](0.1), Transactions(engine)
     shares = leaderships(engine).values()
     return [Scheduler(transactions, each, RelayPace(), poll=shared) for each in shares]
+
+
+def test_who_gets_no_answer_about_the_lease_does_not_take_it_for_another_relay_s(engine: Engine) -> None:
+    """As a relay whose MariaDB is frozen: its own lease has ended, and the try to renew it still waits."""
+    transactions = Transactions(engine)
+    leadership, run = Leadership(transactions, HOSTS[0], "one", 3.0), transactions.run
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def held_up(*args: Any, **options: Any) -> Any:
+        asked.set()
+        await answer.wait()
+        return await run(*args, **options)
+
+    async def act() -> bool:
+        assert await leadership.hold(0.0)
+        transactions.run = held_up  # type: ignore[method-assign]
+        renewal = asyncio.create_task(leadership.hold(2.0))
+        await asked.wait()
+        assert await leadership.hold(2.9)  # still its own
+        with pytest.raises(DatabaseUnavailable):
+            await leadership.hold(4.0)
+        answer.set()
+        await renewal
+        return await leadership.hold(4.5)
+
+    assert asyncio.run(act())
 
 
 def test_schedules_with_nothing_due_cost_one_statement_for_all_hosts(engine: Engine) -> None:
