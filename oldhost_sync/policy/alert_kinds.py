@@ -94,7 +94,9 @@ KINDS: dict[str, AlertKind] = {
     "no-progress": AlertKind(
         "critical",
         "No change has got its fate for 20 s although some could be sent; the message has the last reason.",
-        "Check OldHost, the network to it, and MariaDB. The writer keeps trying.",
+        'Check OldHost, the network to it, and MariaDB. If it says "OldHost serves another connection", look for a '
+        "worker whose /healthz does not answer, and kill it: a frozen process keeps the only connection. The writer "
+        "keeps trying.",
         "a change got its fate, or nothing can be sent any more",
         command="oldhost-sync status",
     ),
