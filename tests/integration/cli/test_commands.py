@@ -22,6 +22,7 @@ import typer
 from oldhost_sync.cli.main import app
 from oldhost_sync.demo.facts import Admin
 from oldhost_sync.environment import in_database, settings
+from oldhost_sync.settings import Role
 from oldhost_sync.stack.servers import Stack
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.engine import create_engine
@@ -445,9 +446,12 @@ def test_an_alert_is_acknowledged_and_closed_at_the_terminal(command: Command) -
 
 
 def test_the_running_roles_show_what_the_rules_ask_for(stack: Stack) -> None:
+    of_api = urllib.request.Request(f"{stack.addresses.api}/metrics")
+    of_api.add_header("Authorization", f"Bearer {stack.tokens[Role.OPS]}")
+
     def shown() -> str:
-        pages = (urllib.request.urlopen(url, timeout=10).read().decode() for url in stack.addresses.metrics)
-        return "\n".join(pages)
+        asked = [*map(urllib.request.Request, stack.addresses.metrics), of_api]
+        return "\n".join(urllib.request.urlopen(one, timeout=10).read().decode() for one in asked)
 
     named = {name for rule in rules().values() for name in re.findall(r"oldhost_sync_[a-z_]+", rule.expression)}
     assert until(lambda: "oldhost_sync_writer_state{" in shown(), "looked at")
