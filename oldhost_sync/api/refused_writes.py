@@ -35,6 +35,7 @@ class Spell:
     """From the first refused write until writes are taken again and none was refused for a while.
 
     `recorded_since`: whether a write was recorded after the last refused one. `untold`: refused, and not in the alert.
+    `has_alert`: it was raised, so it must be closed, whatever share was refused in the end.
     """
 
     began: float
@@ -44,6 +45,7 @@ class Spell:
     recorded: int = 0
     recorded_since: bool = False
     untold: int = 0
+    has_alert: bool = False
 
     @property
     def is_worth_an_alert(self) -> bool:
@@ -95,7 +97,7 @@ class RefusedWrites:
             return
         logger.info("writes of %s are taken again; %d were refused", self._host, spell.refused)
         self._spell = None
-        if spell.is_worth_an_alert:
+        if spell.has_alert or spell.is_worth_an_alert:
             self._over = spell
 
     async def keep(self) -> None:
@@ -123,6 +125,7 @@ class RefusedWrites:
             logger.exception("the alert about refused writes of %s can't be stored", self._host)
             return False
         spell.untold -= untold
+        spell.has_alert = True
         return True
 
     def _write(self, connection: Connection, spell: Spell, untold: int, is_over: bool) -> None:

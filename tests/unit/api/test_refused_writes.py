@@ -113,6 +113,18 @@ def test_a_long_spell_is_told_with_all_its_refusals_brought_up_to_date_and_close
     assert alerts.told == [LONG, 5, "over"]
 
 
+def test_an_alert_is_closed_although_most_writes_were_taken_since(
+    refused: RefusedWrites, refuse: Any, alerts: Alerts, clock: Clock
+) -> None:
+    refuse(LONG)
+    asyncio.run(refused.tell())
+    for _ in range(100 * LONG):
+        refused.recorded()
+    clock.now += PAUSE
+    asyncio.run(refused.tell())
+    assert alerts.told == [LONG, "over"]
+
+
 def test_what_the_database_could_not_store_is_told_when_it_can(
     refused: RefusedWrites, refuse: Any, alerts: Alerts, clock: Clock
 ) -> None:
