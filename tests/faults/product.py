@@ -129,6 +129,14 @@ class Product:
         child.folder, child.env = code, {**(child.env or {}), "PYTHONPATH": str(code)}
         child.start()
 
+    def start_all(self) -> None:
+        """OldHost, one process of each role, and the writer."""
+        self.start_simulator()
+        self.start("relay")
+        self.start_worker()
+        self.start_api()
+        self.start_writer()
+
     def start_worker(self, name: str = "worker", **settings: Any) -> Child:
         """Start a worker and return when it is at work."""
         worker = self.start("worker", name, **settings)

@@ -26,11 +26,7 @@ EMERGENCIES = 3
 def product(tmp_path: Path, database: DatabaseUrls, temporal_dev_server: EmbeddedTemporal) -> Iterator[Product]:
     given = {"host": f"locks-{time.time_ns()}"}
     with Product(tmp_path, database, temporal_dev_server.address, latency_ms=400, given=given) as product:
-        product.start_simulator()
-        product.start("relay")
-        product.start_worker()
-        product.start_api()
-        product.start_writer()
+        product.start_all()
         yield product
 
 

@@ -37,11 +37,7 @@ def replicated(tmp_path: Path, servers: ReplicatedMariaDB, temporal: EmbeddedTem
     migrate(urls.migration)
     given = {"host": f"fail-over-{servers.replica.port}"}
     with Product(tmp_path, urls, temporal.address, given=given) as product:
-        product.start_simulator()
-        product.start("relay")
-        product.start_worker()
-        product.start_api()
-        product.start_writer()
+        product.start_all()
         yield product
 
 

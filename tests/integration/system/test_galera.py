@@ -34,11 +34,7 @@ def product(tmp_path: Path, cluster: GaleraCluster, temporal: EmbeddedTemporal) 
     migrate(urls.migration)
     given = {"host": f"galera-{cluster.nodes[0].port}"}
     with Product(tmp_path, urls, temporal.address, given=given) as product:
-        product.start_simulator()
-        product.start("relay")
-        product.start_worker()
-        product.start_api()
-        product.start_writer()
+        product.start_all()
         yield product
 
 
