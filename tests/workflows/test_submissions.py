@@ -288,6 +288,7 @@ async def urgent(writer: Writer, unit: str) -> Any:
 async def test_four_wait_for_a_fate_the_fifth_is_told_to_ask_and_operators_get_through(stage: Stage) -> None:
     async with stage.writer(opening_fails=1_000) as writer:
         waiting = [await urgent(writer, f"unit-{number}") for number in range(4)]
+        await writer.until_status(lambda status: status["waiting"] == 4)  # recorded: an update is accepted before that
         fifth = await writer.handle.execute_update("apply_now", URGENT | {"entity_id": "five"})
         assert fifth["status"] == "ACCEPTED"
         assert "others wait already" in fifth["message"]
