@@ -10,24 +10,22 @@ nonces, in the transaction that records the last answer. The send then waits unt
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from oldhost_sync.oldhost.connection import Heartbeat
 from oldhost_sync.oldhost.errors import (
-    Fenced,
     HostError,
     InvariantViolated,
     LedgerError,
-    LedgerUnavailable,
     NothingWritten,
     Silent,
     Unreadable,
 )
 from oldhost_sync.oldhost.ledger import Answered, Reservation, Reserved, consumed
 from oldhost_sync.oldhost.place import Place, SendStep
-from oldhost_sync.oldhost.refusal import Refusal, Unwritten, kind, refusal, why_ended, why_halted
+from oldhost_sync.oldhost.refusal import Unwritten
+from oldhost_sync.oldhost.refused_send import RefusedSend
 from oldhost_sync.oldhost.shared_connection import SharedConnection
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
@@ -36,7 +34,6 @@ from oldhost_sync.oldhost.wire import (
     Busy,
     Malformed,
     Rejected,
-    Replay,
     encode_sync,
     read_answer,
 )
@@ -73,8 +70,7 @@ class RunningSend:
         self._marked_at = 0.0
         self._pending: Answered | None = None
         self._wire_seconds, self._exchanges = 0.0, 0
-        self._banned_ms, self._refusal, self._halted = 0, "", ""
-        self._never_taken: int | None = None
+        self._refused = RefusedSend(shared, beat)
         self._older: list[ChangeRef] = []
         self._held: list[tuple[EntityKey, list[int]]] = []
 
@@ -92,9 +88,7 @@ class RunningSend:
                 self._lose_nonces()
             self._take_back()
         except InvariantViolated as error:
-            why = self._halted or f"invariant violated: {error}"
-            # If the ledger has recorded the halt, the next opening asks OldHost for the count that `resolve` needs.
-            self._halted = self._halted if self._shared.halt(why) else why
+            self._refused.violated(error)
         except LedgerError as error:
             self._shared.close(f"{type(error).__name__}: {error}")
         except BaseException:
@@ -110,13 +104,13 @@ class RunningSend:
             [self._fates.get(change_id) or ChangeResult(change_id, WAITING) for change_id in self._change_ids],
             session_open=self._pipeline.is_open,
             service_ms=1000 * self._wire_seconds / self._exchanges if self._exchanges else 0.0,
-            banned_ms=self._banned_ms,
+            banned_ms=self._refused.banned_ms,
             reason=self._pipeline.reason,
-            halted=self._halted,
-            never_taken=self._never_taken,
+            halted=self._refused.halted,
+            never_taken=self._refused.never_taken,
             older=[to_wire(ref) for ref in self._older],
             held=[[*entity, dead] for entity, dead in self._held],
-            refusal=self._refusal,
+            refusal=self._refused.refusal,
         )
 
     # ---------------------------------------------------------------------------------------------- reserving, the turn
@@ -195,7 +189,7 @@ class RunningSend:
         answer = self._exchange(operation, following)
         self._operations.popleft()
         if not isinstance(answer, Applied | Rejected | Malformed):
-            self._give_up(operation, answer)
+            self._refused.ended_by(operation, answer)
             return False
         self._pending = Answered(operation, answer)
         if not consumed(answer):
@@ -308,53 +302,6 @@ class RunningSend:
         before = operation.nonce - (1 if self._pending is None else 2)
         if self._wait_recorded(before):
             self._advance(following)
-
-    # -------------------------------------------------------------------------------------------- what ends the session
-
-    def _give_up(self, operation: Reserved, answer: Answer | Unwritten) -> None:
-        """The answer ends the session. An operation that was certainly not taken counts as not sent; recovery decides
-        about any other.
-        """
-        self._shared.close(why_ended(operation, answer))
-        self._refusal = kind(answer)
-        follows = refusal(operation, answer)
-        if follows.halts:
-            expected = answer.expected if isinstance(answer, Replay) else None
-            self._halted, self._never_taken = why_halted(operation, expected), operation.change_id
-        try:
-            if follows.bans:
-                self._ban(operation, answer, follows)
-            elif follows.takes_back:
-                self._shared.retry(lambda: self._ledger.take_back(self._shared.epoch, operation), self._beat)
-        except (Fenced, LedgerUnavailable):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, an answer that was not recorded must not be lost
-            self._halt_unkept(operation, answer, error)
-
-    def _halt_unkept(self, operation: Reserved, answer: Answer | Unwritten, error: Exception) -> None:
-        """OldHost refused the operation and the ledger could not record that: the next comparison might take it for
-        applied and lose it. So halt; the writer makes the halt durable if the ledger can't.
-        """
-        why = f"{why_ended(operation, answer)}; that could not be recorded: {type(error).__name__}: {error}"
-        self._halted = self._halted or f"invariant violated: {why}"
-        if refusal(operation, answer).takes_back:
-            self._never_taken = None if operation.sends else operation.change_id
-            with contextlib.suppress(LedgerError):
-                self._ledger.take_back(self._shared.epoch, operation)
-        self._shared.halt(self._halted)
-
-    def _ban(self, operation: Reserved, answer: Answer | Unwritten, follows: Refusal) -> None:
-        def keep() -> int:
-            return self._ledger.ban(
-                self._shared.epoch,
-                self._shared.ban_seconds(answer),
-                refused=operation if follows.takes_back else None,
-                halt=self._halted or None,
-                expected=answer.expected if isinstance(answer, Replay) else None,
-            )
-
-        self._banned_ms = round(self._limits.ban_seconds * 1000)
-        self._banned_ms = self._shared.retry(keep, self._beat)
 
     # -------------------------------------------------------------------------------------------------------- recording
 
