@@ -57,6 +57,8 @@ class HostConnection(Protocol):
 
     def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Heartbeat) -> None: ...
 
+    def await_answer(self, seconds: float, while_waiting: Heartbeat) -> bool: ...
+
     def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response: ...
 
     def close(self) -> None: ...
@@ -136,6 +138,20 @@ class OldHostConnection:
         finally:
             if not written:
                 self.close()
+
+    def await_answer(self, seconds: float, while_waiting: Heartbeat) -> bool:
+        """Wait at most so long, for `finish` to have something to read (an answer's first byte, or the end); False if
+        it has not.
+        """
+        until = self._clock() + seconds
+        while self._socket is not None:
+            left = until - self._clock()
+            if ready(self._socket, min(SLICE_SECONDS, max(0.0, left)), writing=False):
+                return True
+            if left <= 0:
+                return False
+            while_waiting()
+        return True
 
     def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response:
         """Read the answer. Raises ExchangeCut or ConnectionClosed; after both it is closed for good.

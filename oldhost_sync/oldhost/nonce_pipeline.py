@@ -52,6 +52,7 @@ class NoncePipeline:
         self._marked = next_nonce - 1  # marked SENT by this session up to here
         self._recorded = next_nonce - 1  # recorded up to here
         self._on_wire = 0  # the nonce that OldHost is working on, or 0
+        self._mark_from = 0.0  # not before this the one after it is marked
         self._taken = False  # a thread holds the wire
         self._nonces_locked = False  # a thread is changing, in the ledger, the nonces ahead of the wire
         self._claimed: dict[int, tuple[Place, int]] = {}  # by nonce: the send that owns it, and its change
@@ -282,11 +283,17 @@ class NoncePipeline:
                     free_since = self._clock()
                 elif self._clock() - free_since >= self._limits.predecessor_seconds:
                     raise TimeoutError(f"nonce {self._next} is bound and must be sent before {nonce}")
-                self._gate.wait(self._limits.look_up_seconds)
+                self._gate.wait(self._pause_before_mark(nonce))
             beat()
 
     def _may_mark(self, nonce: int) -> bool:
-        return not self._nonces_locked and self._on_wire == nonce - 1 == self._marked and self._recorded >= nonce - 2
+        may = not self._nonces_locked and self._on_wire == nonce - 1 == self._marked and self._recorded >= nonce - 2
+        return may and self._clock() >= self._mark_from
+
+    def _pause_before_mark(self, nonce: int) -> float:
+        """How long to wait for a turn to mark `nonce`, if nobody calls."""
+        left = self._mark_from - self._clock() if self._on_wire == nonce - 1 else 0.0
+        return min(left, self._limits.look_up_seconds) if left > 0 else self._limits.look_up_seconds
 
     def take_wire(self, timeout_seconds: float, beat: Heartbeat) -> bool:
         """Wait until the wire is free, whatever nonce is next, and take it; False on timeout or if the session ends."""
@@ -322,11 +329,12 @@ class NoncePipeline:
         with self._gate:
             self._marked = max(self._marked, nonce)
 
-    def on_wire(self, nonce: int) -> None:
+    def on_wire(self, nonce: int, mark_after_seconds: float = 0.0) -> None:
+        """An operation is about to be written; the next one is to be marked so long after that."""
         with self._gate:
             check(nonce == self._next, f"{nonce} is about to be sent, but {self._next} is next")
             check(nonce <= self._marked, f"{nonce} is about to be sent without being marked SENT")
-            self._on_wire = nonce
+            self._on_wire, self._mark_from = nonce, self._clock() + mark_after_seconds
             if self._ends_a_claim(nonce):
                 self._gate.notify_all()
 

@@ -1,8 +1,9 @@
 """A send: operations of one session, sent one after the other, from their reservation to their recorded answers.
 
 It reserves all its nonces at once, while its predecessor is on the wire, and then waits for the wire. An operation is
-written only if it was marked SENT less than a second ago; while OldHost works on N, one transaction records the answer
-to N-1 and marks N+1. So the socket never waits for the database, and at most two rows are in doubt (I6).
+written only if it was marked SENT less than a second ago. While OldHost works on N, one transaction records the answer
+to N-1 and marks N+1, shortly before N's answer is expected (`mark_time.py`). So the socket never waits for the
+database, and at most two rows are in doubt (I6).
 
 For an urgent send, after a rejection, and when its time is over, operations that are not on the wire give back their
 nonces, in the transaction that records the last answer. The send then waits until it may reserve again.
@@ -242,7 +243,7 @@ class RunningSend:
     def _exchange(self, operation: Reserved, following: Reserved | None) -> Answer | Unwritten:
         """Write the operation and read its answer; repeat while OldHost is busy."""
         for waits_left in range(self._limits.busy_waits_max, -1, -1):
-            self._pipeline.on_wire(operation.nonce)
+            self._pipeline.on_wire(operation.nonce, self._shared.mark_time.wait_seconds)
             began, accepted_at_ms = self._clock(), (self._accepted_at_ms or {}).get(operation.change_id)
             answer = self._exchange_once(operation, following)
             self._shared.exchanged(operation, answer, began, accepted_at_ms)
@@ -264,7 +265,11 @@ class RunningSend:
         return in_time
 
     def _exchange_once(self, operation: Reserved, following: Reserved | None) -> Answer | Unwritten:
-        """Write; while OldHost works, record the previous answer and mark the next operation; read."""
+        """Write; while OldHost works, record the previous answer and mark the next operation; read.
+
+        If the send goes on, the previous answer is recorded late, with the mark: it was Applied (after a rejection all
+        nonces are given back), which OldHost's expected nonce says, too.
+        """
         began = self._clock()
         self._marked = self._marked if self._marked is not operation else None
         self._shared.first_contact.forget()
@@ -274,7 +279,10 @@ class RunningSend:
                 timeout_seconds=self._limits.request_timeout_seconds,
                 while_waiting=self._beat,
             )
-            self._work_meanwhile(operation, following)
+            wait = self._shared.mark_time.wait_seconds if following is not None and self._marked is None else 0.0
+            came = wait > 0 and self._connection.await_answer(wait, self._beat)
+            listened = self._clock()
+            self._work_meanwhile(operation, None if came else following)
             worked = self._clock()
             reply_timeout = self._reply_timeout.wait_seconds(self._limits.request_timeout_seconds)
             response = self._connection.finish(while_waiting=self._beat, reply_seconds=reply_timeout)
@@ -290,8 +298,11 @@ class RunningSend:
         if not response.reusable:
             self._shared.close("OldHost ended the connection after its answer")
         answer = read_answer(response.status, response.body, operation.nonce)
-        took = heard - began if heard - worked > AT_ONCE_SECONDS else 0.0
-        self._reply_timeout.answered(took, operation=isinstance(answer, Applied | Rejected))
+        took = listened - began if came else heard - began if heard - worked > AT_ONCE_SECONDS else 0.0
+        is_operation = isinstance(answer, Applied | Rejected)
+        self._reply_timeout.answered(took, operation=is_operation)
+        if is_operation and (took or wait):
+            self._shared.mark_time.answered(took or listened - began)
         return answer
 
     def _work_meanwhile(self, operation: Reserved, following: Reserved | None) -> None:
@@ -314,6 +325,7 @@ class RunningSend:
         self._record(answered, lambda: self._ledger.advance(self._shared.epoch, answered, sent, again=again))
         if sent is not None:
             self._marked, self._marked_at = sent, began
+            self._shared.mark_time.marked(self._clock() - began)
             self._pipeline.marked(sent.nonce)
         if answered is not None and self._marked is not None and not consumed(answered.answer):
             change_id = self._marked.change_id  # released with the one before

@@ -19,6 +19,7 @@ from oldhost_sync.oldhost.expected_nonce import ask
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.mark_time import MarkTime
 from oldhost_sync.oldhost.nonce_pipeline import Condition, NoncePipeline
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.send import RunningSend
@@ -50,7 +51,16 @@ class Session:
         self.epoch = epoch
         self._pipeline = NoncePipeline(gate, clock, limits, next_nonce, bound_until)
         self._shared = SharedConnection(
-            epoch, ledger, connection, clock, limits, self._pipeline, reply_timeout, first_contact, listener
+            epoch,
+            ledger,
+            connection,
+            clock,
+            limits,
+            self._pipeline,
+            reply_timeout,
+            MarkTime(limits),
+            first_contact,
+            listener,
         )
 
     @property

@@ -12,6 +12,7 @@ from oldhost_sync.oldhost.exchange import Exchange, ExchangeListener
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger, Reserved
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.mark_time import MarkTime
 from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
 from oldhost_sync.oldhost.refusal import Unwritten, kind
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
@@ -31,6 +32,7 @@ class SharedConnection:
     limits: SessionLimits
     pipeline: NoncePipeline
     reply_timeout: ReplyTimeout
+    mark_time: MarkTime
     first_contact: FirstContact
     listener: ExchangeListener | None = None
 

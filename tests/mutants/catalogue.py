@@ -65,8 +65,8 @@ MUTANTS = (
             ),
             Patch(
                 SEND,
-                "            self._work_meanwhile(operation, following)\n",
-                "            self._advance(operation)\n            self._work_meanwhile(operation, following)\n",
+                "            came = wait > 0",
+                "            self._advance(operation)\n            came = wait > 0",
             ),
         ),
     ),

@@ -153,6 +153,9 @@ class WatchedConnection:
             self._process.requests.append(request)
         self._process.around("ask" if self._asking else "write", write)
 
+    def await_answer(self, seconds: float, while_waiting: Heartbeat) -> bool:
+        return bool(self._process.around("await_answer", lambda: self._connection.await_answer(seconds, while_waiting)))
+
     def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response:
         def read() -> Response:
             if self._process.forged:

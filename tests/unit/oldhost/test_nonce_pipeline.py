@@ -12,7 +12,7 @@ import pytest
 
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
-from oldhost_sync.oldhost.place import Place
+from oldhost_sync.oldhost.place import Place, SendStep
 
 
 @dataclass
@@ -20,6 +20,7 @@ class CountingGate:
     """Counts how often all are woken. Nobody waits long: `meanwhile` happens instead."""
 
     woken: int = 0
+    now: float = 0.0
     meanwhile: Callable[[], object] = bool
 
     def __enter__(self) -> None: ...
@@ -29,6 +30,7 @@ class CountingGate:
     ) -> None: ...
 
     def wait(self, timeout: float | None = None) -> None:
+        self.now += timeout or 0.0
         self.meanwhile()
 
     def notify_all(self) -> None:
@@ -41,11 +43,15 @@ def gate() -> CountingGate:
 
 
 @pytest.fixture
-def pipeline(gate: CountingGate) -> NoncePipeline:
+def second() -> Place:
+    return Place(2)
+
+
+@pytest.fixture
+def pipeline(gate: CountingGate, second: Place) -> NoncePipeline:
     """Two sends: one has the nonces 1 to 3, the other 4 and 5."""
-    found = NoncePipeline(gate, lambda: 0.0, SessionLimits(settle_seconds=10.0), next_nonce=1)
-    for sequence, nonces in ((1, (1, 2, 3)), (2, (4, 5))):
-        place = Place(sequence)
+    found = NoncePipeline(gate, lambda: gate.now, SessionLimits(settle_seconds=10.0), next_nonce=1)
+    for place, nonces in ((Place(1), (1, 2, 3)), (second, (4, 5))):
         found.enter(place)
         found.claim(place, {nonce: 100 + nonce for nonce in nonces})
     return found
@@ -114,3 +120,16 @@ def test_a_record_wakes_a_send_that_waits_to_reserve_for_its_change(
     gate.meanwhile = lambda: pipeline.recorded(1)
     assert pipeline.lock_to_reserve(again, [101], no_beat)
     assert gate.woken - already == 1
+
+
+@pytest.mark.parametrize("mark_after", [0.0, 0.35, 1.7])
+def test_the_next_sends_first_operation_is_marked_when_it_is_time(
+    pipeline: NoncePipeline, gate: CountingGate, second: Place, mark_after: float
+) -> None:
+    woken_by(pipeline, gate, 2)
+    pipeline.used(2)
+    pipeline.recorded(2)
+    pipeline.marked(3)
+    pipeline.on_wire(3, mark_after)
+    assert pipeline.wait(second, 4, no_beat, marked=False) is SendStep.MARK
+    assert gate.now == pytest.approx(mark_after)
