@@ -63,6 +63,7 @@ ORDER = (
     "integration/stack",
     "integration/demo",
     "mutants",
+    "integration/store",
     "conformance",
     "integration",
 )

@@ -14,8 +14,9 @@ from tests.simulation.world import play
 
 # At least the first; then more until every kind of trouble was met. Tens of thousands are `make simulate`.
 SEEDS, SEEDS_MORE, SEEDS_MAX = 60, 20, 1000
-# These meet "a reply given up before its time", which one seed in hundreds does, and "an operator's act in a halt".
-RARE = (244, 123)
+# These meet "a reply given up before its time" and "stale", which one seed in hundreds does. When a change moves them,
+# this test takes a minute longer: look for others.
+RARE = (447, 99)
 # Seeds that once showed a fault of the product (what it was is in the change that mended it).
 KEPT = (19, 60, 112, 124, 544, 553, 1023, 1294, 1483, 2073, 2565, 2694, 2999, 3424, 3925, 6849, 11205)
 
