@@ -132,7 +132,7 @@ MUTANTS = (
     ),
     Mutant(
         "nonce rebound on retry",
-        (Patch(LEDGER_SQL, "WHERE host = %s AND status = 'RESERVED'\"\nHIGHEST", "WHERE host = %s AND status IN ('RESERVED', 'SENT')\"\nHIGHEST"),),
+        (Patch(LEDGER_SQL, "r.status = 'RESERVED'\"\nHIGHEST", "r.status IN ('RESERVED', 'SENT')\"\nHIGHEST"),),
     ),
     Mutant(
         "timeout taken as failure",

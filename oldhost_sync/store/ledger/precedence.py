@@ -56,8 +56,9 @@ _IS_NEWER_BOUND = " OR ".join(_BOUND.format(status=status) for status in ("RESER
 OLDEST = (
     f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
     "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
-    "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = o.host AND n.entity_type = o.entity_type "
-    f"AND n.entity_id = o.entity_id AND n.change_id > o.id) OR {_IS_NEWER_BOUND} AS is_passed"
+    "EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = o.host "
+    "AND n.entity_type = o.entity_type AND n.entity_id = o.entity_id AND n.change_id > o.id) "
+    f"OR {_IS_NEWER_BOUND} AS is_passed"
 )
 _HAS_NONCE = (
     "((SELECT r.nonce FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) "

@@ -71,31 +71,34 @@ EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
 
 # ------------------------------------------------------------------------------------------------------------ rows
 
-RESERVED_CHANGES = "SELECT change_id FROM nonce_requests WHERE host = %s AND status = 'RESERVED' ORDER BY nonce"
-RELEASE_RESERVED = "DELETE FROM nonce_requests WHERE host = %s AND status = 'RESERVED'"
+# Few rows are RESERVED or SENT. The index is named since the server's statistics may be those of an empty table (for
+# example after a restore): then it would read, and lock, all of the host's ledger.
+_BY_STATUS = "nonce_requests AS r FORCE INDEX (ix_nonce_requests_status)"
+RESERVED_CHANGES = f"SELECT change_id FROM {_BY_STATUS} WHERE host = %s AND status = 'RESERVED' ORDER BY nonce"
+RELEASE_RESERVED = f"DELETE r FROM {_BY_STATUS} WHERE r.host = %s AND r.status = 'RESERVED'"
 HIGHEST_NONCE = "SELECT MAX(nonce) FROM nonce_requests WHERE host = %s"
 # A clock that was set forward must not make a send look older than it is; one that was set back must not put a send
 # into the future.
 BRING_SENT_AT_FORWARD = (
-    "UPDATE nonce_requests SET sent_at = LEAST(UTC_TIMESTAMP(6), sent_at + INTERVAL %s MICROSECOND) "
+    f"UPDATE {_BY_STATUS} SET sent_at = LEAST(UTC_TIMESTAMP(6), sent_at + INTERVAL %s MICROSECOND) "
     "WHERE host = %s AND status = 'SENT'"
 )
 IN_DOUBT = (
-    "SELECT nonce, change_id, sends FROM nonce_requests WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
+    f"SELECT nonce, change_id, sends FROM {_BY_STATUS} WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
 )
 # Only of operations that may have been written: one taken back before its first byte can't be applied late.
 YOUNGEST_SENT_MS = (
     "SELECT TIMESTAMPDIFF(MICROSECOND, MAX(sent_at), UTC_TIMESTAMP(6)) DIV 1000 "
-    "FROM nonce_requests WHERE host = %s AND status = 'SENT' AND sends > 0"
+    f"FROM {_BY_STATUS} WHERE host = %s AND status = 'SENT' AND sends > 0"
 )
 SENT_ROWS = (
     "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.sends, o.entity_type, o.entity_id, o.event_type, "
-    "o.priority_class FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    f"o.priority_class FROM {_BY_STATUS} STRAIGHT_JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status = 'SENT' ORDER BY r.nonce"
 )
 BOUND_REFS = (
     "SELECT o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at "
-    "FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    f"FROM {_BY_STATUS} STRAIGHT_JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status = 'SENT' AND r.nonce >= %s ORDER BY r.nonce LIMIT %s"
 )
 INSERT_RESERVED = (
@@ -147,27 +150,28 @@ DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 # A change's fate is in the outbox, or in `pending_fates` while its outbox row is locked.
 _FATE = ", ".join(f"COALESCE(o.{name}, p.{name}) AS {name}" for name in ("outcome", "nonce", "error"))
 _PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
+# Named indexes, as above: without them all of the host's ledger is read for each change.
+_LEDGER_ROW = (
+    "LEFT JOIN nonce_requests r FORCE INDEX (ix_nonce_requests_change) ON r.host = o.host AND r.change_id = o.id "
+)
 CANDIDATES = (
     "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, "
     "o.created_at, "
     f"{_FATE}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
-    "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = a.host AND n.entity_type = a.entity_type "
-    "AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "
+    "EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = a.host "
+    "AND n.entity_type = a.entity_type AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "
     f"r.nonce AS request_nonce, r.status, r.sends, r.body, {OLDEST} FROM outbox_events o "
-    "LEFT JOIN applied_states a ON a.host = o.host AND a.entity_type = o.entity_type "
+    "LEFT JOIN applied_states a FORCE INDEX (PRIMARY) ON a.host = o.host AND a.entity_type = o.entity_type "
     "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
-    f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"
-    "WHERE o.host = %s AND o.id IN ({ids})"
+    f"{_LEDGER_ROW}{_PENDING}WHERE o.host = %s AND o.id IN ({{ids}})"
 )
 # Whether the entity has an operation in flight or in doubt. Only few changes hold a nonce at a time.
 ENTITY_IN_FLIGHT = (
-    "SELECT EXISTS (SELECT 1 FROM nonce_requests r FORCE INDEX (ix_nonce_requests_status) "
-    "JOIN outbox_events o ON o.id = r.change_id "
+    f"SELECT EXISTS (SELECT 1 FROM {_BY_STATUS} STRAIGHT_JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status IN ('RESERVED', 'SENT') AND o.entity_type = %s AND o.entity_id = %s)"
 )
 CREATED_AT = "SELECT created_at FROM outbox_events WHERE id = %s AND host = %s"
 FATES = (
     f"SELECT o.id, {_FATE}, r.status, r.nonce AS request_nonce FROM outbox_events o "
-    f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"
-    "WHERE o.host = %s AND o.id IN ({ids}) ORDER BY o.id"
+    f"{_LEDGER_ROW}{_PENDING}WHERE o.host = %s AND o.id IN ({{ids}}) ORDER BY o.id"
 )
