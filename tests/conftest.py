@@ -64,6 +64,7 @@ ORDER = (
     "integration/demo",
     "mutants",
     "integration/store",
+    "integration/session",
     "conformance",
     "integration",
 )

@@ -101,6 +101,7 @@ class OldHostConnection:
         self.authority = authority
         self._until: float | None = None  # the deadline of the exchange on the wire
         self._began = 0.0
+        self._listened = 0.0  # of this exchange, before `finish`
         self._limit = limit or AnswerLimit()
         self._answers = 0
 
@@ -129,7 +130,7 @@ class OldHostConnection:
             raise ConnectionClosed("this connection was closed before")
         if self._until is not None:
             raise InvariantViolated("an operation is on the wire already")
-        self._began = self._clock()
+        self._began, self._listened = self._clock(), 0.0
         self._until = self._began + timeout_seconds
         written = False
         try:
@@ -145,10 +146,11 @@ class OldHostConnection:
         """
         until = self._clock() + seconds
         while self._socket is not None:
-            left = until - self._clock()
-            if ready(self._socket, min(SLICE_SECONDS, max(0.0, left)), writing=False):
+            looked_at = self._clock()
+            if ready(self._socket, min(SLICE_SECONDS, max(0.0, until - looked_at)), writing=False):
                 return True
-            if left <= 0:
+            self._listened += min(SLICE_SECONDS, self._clock() - looked_at)
+            if looked_at >= until:
                 return False
             while_waiting()
         return True
@@ -164,7 +166,8 @@ class OldHostConnection:
         until, self._until = self._until, None
         whole = False
         try:
-            quiet_until = max(self._began + reply_seconds, self._clock() + min(reply_seconds, SLICE_SECONDS))
+            to_listen = max(0.0, min(reply_seconds, SLICE_SECONDS) - self._listened)
+            quiet_until = max(self._began + reply_seconds, self._clock() + to_listen)
             response = self._read(self._socket, _Wait(self._clock, until, quiet_until), while_waiting)
             self._answers += 1
             whole = response.reusable

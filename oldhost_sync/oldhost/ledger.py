@@ -131,10 +131,11 @@ class Reservation(list["Reserved | ChangeResult"]):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An operation and its definite answer."""
+    """An operation and its definite answer, which arrived so long ago."""
 
     operation: Reserved
     answer: Definite
+    ago_us: int = 0
 
 
 def consumed(answer: Definite) -> bool:

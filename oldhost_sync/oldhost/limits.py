@@ -15,8 +15,8 @@ class SessionLimits:
 
     # From the start of the SENT transaction to the first byte; after that the mark is too old to send safely (trap 2).
     send_within_seconds: float = 1.0
-    # The next operation is marked SENT so long before the answer to the one on the wire is expected, and twice as long
-    # as the transaction takes (mark_time.py).
+    # The next operation is marked SENT so long before the answer to the one on the wire is expected, plus the time of
+    # two transactions (mark_time.py).
     mark_margin_seconds: float = 0.01
     # One exchange, writing and reading together. The wait for a silent host usually ends sooner (reply_timeout.py); the
     # settle time covers the longest wait anyway.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from oldhost_sync.oldhost.connection import Heartbeat
 from oldhost_sync.oldhost.errors import (
@@ -70,6 +71,7 @@ class RunningSend:
         self._marked: Reserved | None = None
         self._marked_at = 0.0
         self._pending: Answered | None = None
+        self._answered_at = 0.0  # the pending one
         self._wire_seconds, self._exchanges = 0.0, 0
         self._refused = RefusedSend(shared, beat)
         self._older: list[ChangeRef] = []
@@ -174,7 +176,7 @@ class RunningSend:
         try:
             self._lose_nonces()
             while not self._give_back() and self._operations and self._send_next():
-                self._beat()  # a wait calls it only every half a second, and each answer may come sooner
+                self._beat()  # waits call it when they wake up, and each answer may come sooner
         except BaseException as error:
             self._shared.close(f"{type(error).__name__}: {error}")  # before another thread gets the wire
             raise
@@ -209,7 +211,7 @@ class RunningSend:
             beyond = self._pipeline.to_give_back(rejected=rejected)
             if beyond is None or not (self._pending is None or self._wait_recorded(self._pending.operation.nonce - 1)):
                 return False
-            answered, self._pending = self._pending, None
+            answered = self._take_pending()
             self._record(answered, lambda: self._ledger.give_back(self._shared.epoch, answered, beyond))
             self._pipeline.gave_back(beyond)
         finally:
@@ -265,11 +267,7 @@ class RunningSend:
         return in_time
 
     def _exchange_once(self, operation: Reserved, following: Reserved | None) -> Answer | Unwritten:
-        """Write; while OldHost works, record the previous answer and mark the next operation; read.
-
-        If the send goes on, the previous answer is recorded late, with the mark: it was Applied (after a rejection all
-        nonces are given back), which OldHost's expected nonce says, too.
-        """
+        """Write; while OldHost works, record the previous answer and mark the next operation; read."""
         began = self._clock()
         self._marked = self._marked if self._marked is not operation else None
         self._shared.first_contact.forget()
@@ -279,7 +277,7 @@ class RunningSend:
                 timeout_seconds=self._limits.request_timeout_seconds,
                 while_waiting=self._beat,
             )
-            wait = self._shared.mark_time.wait_seconds if following is not None and self._marked is None else 0.0
+            wait = self._seconds_before_mark(following)
             came = wait > 0 and self._connection.await_answer(wait, self._beat)
             listened = self._clock()
             self._work_meanwhile(operation, None if came else following)
@@ -293,6 +291,7 @@ class RunningSend:
                 self._reply_timeout.gave_up(began)
             return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))
         heard = self._clock()
+        self._answered_at = listened if came else heard
         self._wire_seconds += heard - began
         self._exchanges += 1
         if not response.reusable:
@@ -304,6 +303,17 @@ class RunningSend:
         if is_operation and (took or wait):
             self._shared.mark_time.answered(took or listened - began)
         return answer
+
+    def _seconds_before_mark(self, following: Reserved | None) -> float:
+        """How long the mark of the next operation waits, and with it the record of the previous answer.
+
+        Only if that was Applied, which OldHost's expected nonce would say, too. A rejection is recorded at once: after
+        a kill it would be taken for an apply.
+        """
+        rejected = self._pending is not None and isinstance(self._pending.answer, Rejected)
+        if following is None or rejected or self._marked is not None:
+            return 0.0
+        return self._shared.mark_time.wait_seconds
 
     def _work_meanwhile(self, operation: Reserved, following: Reserved | None) -> None:
         if self._marked is not None or not self._pipeline.is_open or self._pipeline.gives_way:
@@ -318,7 +328,7 @@ class RunningSend:
 
     def _advance(self, sent: Reserved | None, *, again: bool = False) -> None:
         """In one transaction, record the pending answer and mark `sent` SENT. Until it commits, both are in doubt."""
-        answered, self._pending = self._pending, None
+        answered = self._take_pending()
         began = self._clock()
         if sent is not None:
             self._fates[sent.change_id] = ChangeResult(sent.change_id, BOUND, sent.nonce)
@@ -331,6 +341,10 @@ class RunningSend:
             change_id = self._marked.change_id  # released with the one before
             self._fates[change_id] = ChangeResult(change_id, WAITING)
             self._marked = None
+
+    def _take_pending(self) -> Answered | None:
+        answered, self._pending = self._pending, None
+        return answered and replace(answered, ago_us=round(1_000_000 * (self._clock() - self._answered_at)))
 
     def _record(self, answered: Answered | None, transaction: Callable[[], ChangeResult | None]) -> None:
         try:

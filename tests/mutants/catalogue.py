@@ -515,7 +515,7 @@ MUTANTS = (
     ),
     Mutant(
         "silence that nobody listened to",
-        (Patch("oldhost_sync/oldhost/connection.py", "max(self._began + reply_seconds, self._clock() + min(reply_seconds, SLICE_SECONDS))", "self._began + reply_seconds"),),
+        (Patch("oldhost_sync/oldhost/connection.py", "max(self._began + reply_seconds, self._clock() + to_listen)", "self._began + reply_seconds"),),
         levels=(UNIT,),
     ),
     Mutant(

@@ -217,15 +217,15 @@ class MariaLedger:
     def _record(self, connection: Connection, epoch: int, answered: Answered, *, sending: bool) -> ChangeResult:
         operation, answer = answered.operation, answered.answer
         if isinstance(answer, Applied):
-            self._consume(connection, epoch, operation, "APPLIED", "applied", sending=sending)
+            self._consume(connection, epoch, answered, "APPLIED", "applied", sending=sending)
             record_fate(connection, self._host, Ending.applied(operation), numbered=True)
             return ChangeResult(operation.change_id, Outcome.APPLIED.value, operation.nonce)
         reason = f"rejected: {answer.reason}"
         if consumed(answer):
-            self._consume(connection, epoch, operation, "FAILED", reason, sending=sending)
+            self._consume(connection, epoch, answered, "FAILED", reason, sending=sending)
             nonce = operation.nonce
         else:
-            self._archive_unconsumed(connection, epoch, operation, reason)
+            self._archive_unconsumed(connection, epoch, answered, reason)
             nonce = None
         dead = Ending.of(operation, Outcome.DEAD, nonce=nonce, error=answer.reason)
         if not record_fate(connection, self._host, dead, numbered=nonce is not None):
@@ -236,28 +236,29 @@ class MariaLedger:
         return ChangeResult(operation.change_id, Outcome.DEAD.value, nonce, answer.reason)
 
     def _consume(
-        self, connection: Connection, epoch: int, operation: Reserved, status: str, answer: str, *, sending: bool
+        self, connection: Connection, epoch: int, answered: Answered, status: str, answer: str, *, sending: bool
     ) -> None:
         """Record that the nonce is used up: a compare-and-set that locks the ledger's row, in one statement."""
-        nonce = operation.nonce
+        nonce = answered.operation.nonce
         statement = sql.LAST_APPLIED_SENDING if sending else sql.LAST_APPLIED
         if connection.exec_driver_sql(statement, (nonce, self._host, epoch, nonce - 1)).rowcount != 1:
             row = lock_sending(connection, self._host, epoch) if sending else lock(connection, self._host, epoch)
             last = row.last_applied_nonce
             raise InvariantViolated(f"nonce {nonce} was answered, but the last one used up is {last}, not {nonce - 1}")
-        values = (status, shortened(answer), self._host, nonce, epoch)
+        values = (status, answered.ago_us, shortened(answer), self._host, nonce, epoch)
         is_completed = connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1
         check(is_completed, f"nonce {nonce} was answered, but is not SENT in this epoch")
 
-    def _archive_unconsumed(self, connection: Connection, epoch: int, operation: Reserved, reason: str) -> None:
+    def _archive_unconsumed(self, connection: Connection, epoch: int, answered: Answered, reason: str) -> None:
         """OldHost says that it did not consume the nonce: the nonce is free again, and the row is archived as evidence
         (trap 16).
 
         So OldHost has applied no later nonce either. Operations marked SENT with later nonces were never applied, and
         sending them would leave a gap: their changes wait again, as do those that were only reserved.
         """
-        values = (self._host, operation.nonce, epoch)
-        connection.exec_driver_sql(sql.COMPLETE, ("FAILED", shortened(reason), *values))
+        operation = answered.operation
+        values = ("FAILED", answered.ago_us, shortened(reason), self._host, operation.nonce, epoch)
+        connection.exec_driver_sql(sql.COMPLETE, values)
         kept = connection.exec_driver_sql(
             sql.ARCHIVE_ONE, ("its nonce was not consumed", self._host, operation.nonce, operation.change_id)
         )

@@ -109,8 +109,9 @@ MARK_SENT = (
     "UPDATE nonce_requests SET status = 'SENT', epoch = %s, sent_at = UTC_TIMESTAMP(6), sends = sends + %s "
     "WHERE host = %s AND nonce = %s AND change_id = %s AND (status = 'SENT' OR (status = 'RESERVED' AND epoch = %s))"
 )
+# An answer may be recorded some time after it arrived.
 COMPLETE = (
-    "UPDATE nonce_requests SET status = %s, completed_at = UTC_TIMESTAMP(6), answer = %s "
+    "UPDATE nonce_requests SET status = %s, completed_at = UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND, answer = %s "
     "WHERE host = %s AND nonce = %s AND status = 'SENT' AND epoch = %s"
 )
 COMPLETE_FOUND = (

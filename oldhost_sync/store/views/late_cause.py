@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-# An answer that takes this long counts as slow. An operation is marked while the one before it is still on the wire, so
-# the measured time may include two answers.
+# An answer that takes this long counts as slow. An operation may be marked while the one before it is still on the
+# wire, so the measured time may include two answers.
 SLOW_ANSWER_MS = 3_000
 # How many of the newest of each are read.
 _OPERATIONS, _SESSIONS, _ALERTS_LOOKED_AT = 40, 5, 50

@@ -1,5 +1,7 @@
 """The next operation is marked shortly before the answer to the one on the wire is expected: what a kill leaves, and
 what an answer does that comes before.
+
+OldHost is so slow that no transaction takes a quarter of an operation's time: then no mark would wait.
 """
 
 from __future__ import annotations
@@ -10,18 +12,19 @@ from dataclasses import replace
 import pytest
 
 from oldhost_sync.oldhost.recovery import Opened
+from oldhost_sync.policy.events import OpeningHalted
 from tests.integration.session.stage import Process, ProcessDied, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
 
-LATENCY_MS = 150
+LATENCY_MS = 400
 WAITS = "await_answer"
 
 
 @pytest.fixture
 def slow_stage(stage: Stage) -> Stage:
     """OldHost takes so long that marks come late, and waits for nothing else."""
-    stage.limits = replace(stage.limits, mark_margin_seconds=0.01, request_timeout_seconds=1.5)
+    stage.limits = replace(stage.limits, mark_margin_seconds=0.01, request_timeout_seconds=1.5, settle_seconds=6.0)
     set_latency(stage, LATENCY_MS)
     return stage
 
@@ -68,7 +71,7 @@ def test_while_oldhost_works_nothing_is_marked_that_was_not_written(slow_stage: 
 
 
 def test_after_a_kill_an_applied_operation_is_not_waited_for(slow_stage: Stage) -> None:
-    ids, process = units(slow_stage, 8), killed_in_wait(2)
+    ids, process = units(slow_stage, 6), killed_in_wait(2)
     with contextlib.suppress(ProcessDied):
         send(slow_stage.session(process), ids)
     assert process.dead
@@ -96,6 +99,43 @@ def test_an_answer_that_comes_before_the_mark_is_followed_by_the_next_operation(
     assert process.calls[written[2] + 1 :][:5] == [WAITS, "advance", "read", "is_alive", "advance"]
     assert WAITS not in process.calls[written[3] :], "the host is quick now"
     slow_stage.check_clean()
+
+
+def test_an_answer_counts_from_when_it_arrived_though_it_is_recorded_later(slow_stage: Stage) -> None:
+    send(slow_stage.session(), units(slow_stage, 4))
+    # The second answer is recorded with the fourth mark.
+    ((waited_ms,),) = slow_stage.world.read(
+        "SELECT TIMESTAMPDIFF(MICROSECOND, b.completed_at, d.sent_at) DIV 1000 FROM nonce_requests b, nonce_requests d "
+        "WHERE b.nonce = 502 AND d.nonce = 504"
+    )
+    assert waited_ms > LATENCY_MS / 4
+
+
+def test_the_rejection_of_a_bound_operation_is_recorded_while_the_next_one_is_on_the_wire(slow_stage: Stage) -> None:
+    """OldHost's count would not tell it from an apply. Bound operations keep their nonces, whatever is rejected."""
+    stage = slow_stage
+    set_latency(stage, 1)
+    stage.fault("reject", rule={"entity_id": "u1"})
+    ids = units(stage, 4)
+    send(stage.session(), ids)
+    stage.close()
+    stage.control(lambda controls: controls.restore({"expected_nonce": 501}))
+    assert isinstance(stage.open(), OpeningHalted)
+    assert stage.world.decide("resolve", mode="resend") == ""
+    set_latency(stage, LATENCY_MS)
+    process = Process()
+    opened = stage.opening(process)
+    assert [ref[0] for ref in opened.event.bound] == ids
+    seen: list[tuple[int, str]] = []
+
+    def hook(call: str, when: str) -> None:
+        if (call, when) == ("read", "before"):
+            seen.append((len(process.requests), stage.world.outcome(ids[1])[0] or ""))
+
+    process.hook = hook
+    send(opened.session, ids)
+    assert seen == [(1, ""), (2, ""), (3, "DEAD"), (4, "DEAD")]
+    assert process.calls.count(WAITS) == 1
 
 
 def test_a_connection_that_ends_before_the_mark_leaves_only_the_operation_on_the_wire_in_doubt(

@@ -286,6 +286,44 @@ def test_an_answer_that_came_in_time_is_read_however_late_we_are(peer: Peer) -> 
     connection.close()
 
 
+def test_before_a_mark_it_waits_for_an_answer_so_long_and_heartbeats(peer: Peer) -> None:
+    beats: list[bool] = []
+    peer.connection.begin(REQUEST, timeout_seconds=5, while_waiting=lambda: None)
+    assert not peer.connection.await_answer(2.1 * SLICE_SECONDS, lambda: beats.append(True))
+    assert len(beats) >= 2
+    thread = peer.answer(GOOD)
+    assert peer.connection.await_answer(5, lambda: None)
+    assert peer.connection.finish(while_waiting=lambda: None).body == b"{}"
+    thread.join()
+
+
+def test_an_end_instead_of_an_answer_is_not_waited_for(peer: Peer) -> None:
+    peer.connection.begin(REQUEST, timeout_seconds=5, while_waiting=lambda: None)
+    peer.answer(close=True).join()
+    assert peer.connection.await_answer(60, lambda: None)
+    with pytest.raises(ExchangeCut):
+        peer.connection.finish(while_waiting=lambda: None)
+    assert peer.connection.await_answer(60, lambda: None), "nothing more can come"
+
+
+def test_what_was_listened_before_a_mark_counts_for_the_reply_timeout(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def silent(_sock: socket.socket, seconds: float, **_: bool) -> bool:
+        now[0] += seconds
+        return False
+
+    monkeypatch.setattr("oldhost_sync.oldhost.connection.ready", silent)
+    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    connection.begin(REQUEST, timeout_seconds=60, while_waiting=lambda: None)
+    assert not connection.await_answer(0.25, lambda: None)
+    with pytest.raises(Silent):
+        connection.finish(while_waiting=lambda: None, reply_seconds=0.3)
+    assert now[0] == pytest.approx(0.3)
+
+
 def test_a_second_request_before_the_answer_is_a_violation(peer: Peer) -> None:
     peer.connection.begin(REQUEST, timeout_seconds=5, while_waiting=lambda: None)
     with pytest.raises(InvariantViolated):
