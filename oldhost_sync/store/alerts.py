@@ -212,7 +212,7 @@ def list_alerts(
             alerts.c.closed_at.is_(None) if state == "open" else alerts.c.closed_at.is_not(None)
         )
     if kind is not None:
-        statement = statement.where(alerts.c.kind == kind)
+        statement = statement.where(alerts.c.kind == kind).with_hint(alerts, "FORCE INDEX (ix_alerts_kind)", "mysql")
     if before_id is not None:
         statement = statement.where(alerts.c.id < before_id)
     return [RaisedAlert(*row) for row in connection.execute(statement)]

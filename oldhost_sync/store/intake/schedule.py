@@ -29,10 +29,11 @@ _DUE = text(
     f"WHERE {_WAITING} AND not_before <= UTC_TIMESTAMP(6) AND (not_before, id) > (:after, :after_id) "
     "AND not_before >= :after ORDER BY not_before, id LIMIT :limit"
 )
+# Reads one entry of each host, however many changes are scheduled: EXISTS would read all of them.
 _HOSTS_DUE = text(
-    "SELECT l.host FROM relay_lease l WHERE l.owner = :owner AND EXISTS (SELECT 1 FROM scheduled_changes s FORCE INDEX "
-    "(ix_scheduled_changes_due) WHERE s.host = l.host AND s.recorded_at IS NULL AND s.cancelled_at IS NULL "
-    "AND s.not_before <= UTC_TIMESTAMP(6))"
+    "SELECT l.host FROM relay_lease l WHERE l.owner = :owner AND (SELECT s.not_before FROM scheduled_changes s "
+    "FORCE INDEX (ix_scheduled_changes_due) WHERE s.host = l.host AND s.recorded_at IS NULL AND s.cancelled_at IS NULL "
+    "ORDER BY s.not_before LIMIT 1) <= UTC_TIMESTAMP(6)"
 )
 # Locked in due order: a relay that waits for the first row gets the next one once the first is recorded.
 _OLDEST = text(

@@ -141,10 +141,12 @@ _WITHOUT = (
     "FROM outbox_events FORCE INDEX (ix_outbox_events_feed) "
     "WHERE host = %s AND fate_sequence IS NULL AND processed_at > '1970-01-01'"
 )
+# Reads one entry of each host, from the end of those without a number: changes without a fate come first there. EXISTS
+# would read all of them.
 _HOSTS = (
-    "SELECT DISTINCT host FROM pending_fates UNION SELECT l.host FROM relay_lease l WHERE EXISTS (SELECT 1 "
+    "SELECT DISTINCT host FROM pending_fates UNION SELECT l.host FROM relay_lease l WHERE (SELECT o.processed_at "
     "FROM outbox_events o FORCE INDEX (ix_outbox_events_feed) "
-    "WHERE o.host = l.host AND o.fate_sequence IS NULL AND o.processed_at > '1970-01-01')"
+    "WHERE o.host = l.host AND o.fate_sequence IS NULL ORDER BY o.processed_at DESC LIMIT 1) IS NOT NULL"
 )
 _UNNUMBERED = f"SELECT id {_WITHOUT} ORDER BY processed_at, id LIMIT %s"
 _TAKE = (

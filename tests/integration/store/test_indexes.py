@@ -78,13 +78,20 @@ _HISTORY = (
 )
 
 
-@pytest.fixture(scope="module")
-def long_kept(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
+@pytest.fixture(scope="module", params=["statistics of now", "statistics of empty tables"])
+def long_kept(mariadb_server: PrivateMariaDB, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    tables = [statement.split()[2] for statement in _HISTORY]
     with mariadb_server.fresh_database() as engine:
+        for table in tables:
+            change_sql(engine, f"ALTER TABLE {table} STATS_AUTO_RECALC = 0")
+        change_sql(engine, f"ANALYZE TABLE {', '.join(tables)}")
         for statement in _HISTORY:
             change_sql(engine, statement.format(sequence=f"seq_1_to_{KEPT}"))
-        change_sql(engine, f"ANALYZE TABLE {', '.join(statement.split()[2] for statement in _HISTORY)}")
+        if request.param == "statistics of now":
+            change_sql(engine, f"ANALYZE TABLE {', '.join(tables)}")
         yield engine
+        for table in tables:
+            change_sql(engine, f"ALTER TABLE {table} STATS_AUTO_RECALC = DEFAULT")
 
 
 QUESTIONS: dict[str, Callable[[Connection], Any]] = {
@@ -103,6 +110,7 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "dead letters by reason": lambda connection: dead_letter_alerts.dead_letter_groups(connection, HOST),
     "the end of an alert": lambda connection: alerts.close_alert(connection, HOST, "d5"),
     "operators' acts": lambda connection: audit.list_acts(connection, HOST),
+    "hosts with changes that are due": lambda connection: schedule.hosts_due(connection, "one"),
     "what is due": lambda connection: schedule.due(connection, HOST, 100),
     "a cancellation": lambda connection: schedule.cancel(connection, HOST, "k5"),
     "units": lambda connection: units.list_units(connection, HOST, after_id="5", limit=25),
@@ -182,7 +190,13 @@ _CROWD = (
         "INSERT INTO units (host, id, state, property_id) SELECT 'oldhost', CONCAT('w', seq), '{}', 'seaview' "
         f"FROM seq_1_to_{WAITING}"
     ),
-    "ANALYZE TABLE outbox_events, units",
+    (
+        "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, "
+        "payload, source, not_before) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{}', 's', "
+        f"UTC_TIMESTAMP(6) + INTERVAL seq MINUTE FROM seq_1_to_{WAITING}"
+    ),
+    "INSERT INTO relay_lease (host, owner, expires_at) VALUES ('oldhost', 'one', UTC_TIMESTAMP(6))",
+    "ANALYZE TABLE outbox_events, units, scheduled_changes",
 )
 
 
@@ -234,12 +248,26 @@ def test_many_emergencies_of_one_entity_read_its_changes_once(engine: Engine) ->
 
 
 def test_a_look_at_the_outbox_reads_next_to_nothing(crowded: Engine) -> None:
-    change_sql(crowded, "INSERT INTO relay_lease (host, owner, expires_at) VALUES ('oldhost', 'one', UTC_TIMESTAMP(6))")
     with crowded.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
         seen = relay_queue.unrelayed(connection, "one")
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert seen == {HOST: relay_queue.Unrelayed(anything=True, emergency=True)}
+    assert sum(int(value) for _, value in read) < 10
+
+
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [(change_feed.hosts_with_work, [HOST]), (lambda connection: schedule.hosts_due(connection, "one"), frozenset())],
+    ids=["hosts with fates to write", "hosts with changes that are due"],
+)
+def test_what_a_relay_asks_for_all_its_hosts_reads_next_to_nothing_however_much_waits(
+    crowded: Engine, question: Callable[[Connection], Any], found: object
+) -> None:
+    with crowded.connect() as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        assert question(connection) == found
+        read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 10
 
 
