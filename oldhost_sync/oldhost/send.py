@@ -297,11 +297,12 @@ class RunningSend:
         if not response.reusable:
             self._shared.close("OldHost ended the connection after its answer")
         answer = read_answer(response.status, response.body, operation.nonce)
-        took = listened - began if came else heard - began if heard - worked > AT_ONCE_SECONDS else 0.0
+        was_there = not came and heard - worked <= AT_ONCE_SECONDS
+        took = 0.0 if was_there else self._answered_at - began
         is_operation = isinstance(answer, Applied | Rejected)
         self._reply_timeout.answered(took, operation=is_operation)
-        if is_operation and (took or wait):
-            self._shared.mark_time.answered(took or listened - began)
+        if is_operation and (wait or not was_there):
+            self._shared.mark_time.answered(listened - began if was_there else took)
         return answer
 
     def _seconds_before_mark(self, following: Reserved | None) -> float:
