@@ -86,6 +86,7 @@ class Process:
     """One worker process: its hook sees every IO call; after its death each of them fails.
 
     `forged`: what it hears instead of OldHost's answers, which does not hear of these operations or questions.
+    `sees_early_answers`: False when none comes before its mark, however slow this process is.
     `requests`: the operations that it wrote, byte by byte; `reply_seconds`: how long it would wait for each reply.
     """
 
@@ -97,6 +98,7 @@ class Process:
     requests: list[bytes] = field(default_factory=list)
     reply_seconds: list[float] = field(default_factory=list)
     reply_timeout: ReplyTimeout = field(default_factory=Endless)
+    sees_early_answers: bool = True
 
     def clock(self) -> float:
         return time.monotonic() + self.clock_offset
@@ -154,7 +156,10 @@ class WatchedConnection:
         self._process.around("ask" if self._asking else "write", write)
 
     def await_answer(self, seconds: float, while_waiting: Heartbeat) -> bool:
-        return bool(self._process.around("await_answer", lambda: self._connection.await_answer(seconds, while_waiting)))
+        def wait() -> bool:
+            return self._process.sees_early_answers and self._connection.await_answer(seconds, while_waiting)
+
+        return bool(self._process.around("await_answer", wait))
 
     def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response:
         def read() -> Response:

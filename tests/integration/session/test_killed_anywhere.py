@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from oldhost_sync.oldhost.errors import LedgerUnavailable
+from oldhost_sync.oldhost.mark_time import MarkTime
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.events import OpeningPostponed
@@ -25,8 +25,19 @@ pytestmark = pytest.mark.mariadb
 WHEN = ("before", "after")
 # Each call is some half a second: a test takes one in so many of them, so that none of them is long on a busy machine.
 SHARES = 4
-# So slow that the mark of the next operation waits for the time of the answer.
-LATENCY_MS = 60
+
+
+class LateMarks(MarkTime):
+    """Each mark waits, however quick OldHost is: the calls have the same numbers in every run."""
+
+    wait_seconds = 0.001
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _late_marks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("oldhost_sync.oldhost.session.MarkTime", LateMarks)
+        yield
 
 
 def scenario(stage: Stage, ids: list[int], process: Process) -> None:
@@ -38,8 +49,6 @@ def scenario(stage: Stage, ids: list[int], process: Process) -> None:
 
 
 def prepare(stage: Stage) -> list[int]:
-    stage.limits = replace(stage.limits, mark_margin_seconds=0.0)
-    stage.control(lambda controls: controls.latency({"latency_ms": LATENCY_MS}))
     ids = [stage.world.record(f"u{number}", payload={"n": number}) for number in range(5)]
     stage.fault("reject", rule={"entity_id": "u1"})
     stage.fault("busy", rule={"entity_id": "u3"}, next=1, retry_after=0.01)
@@ -72,7 +81,7 @@ def check(stage: Stage, ids: list[int]) -> None:
 @pytest.fixture(scope="module")
 def calls(mariadb_server: PrivateMariaDB) -> list[str]:
     """The IO calls of the scenario, in order."""
-    process = Process()
+    process = Process(sees_early_answers=False)
     with fresh_stage(mariadb_server) as stage:
         ids = prepare(stage)
         scenario(stage, ids, process)
@@ -89,7 +98,7 @@ def fresh_stage(mariadb_server: PrivateMariaDB) -> Iterator[Stage]:
 
 
 def killed_at(number: int, when: str) -> Process:
-    process = Process()
+    process = Process(sees_early_answers=False)
 
     def hook(call: str, seen: str) -> None:
         if seen == when and len(process.calls) == number:
@@ -131,7 +140,7 @@ LEDGER_CALLS = {"take_over", "adopt_first", "reconcile", "reserve", "advance", "
 
 def database_lost_at(number: int, when: str, *, for_good: bool) -> Process:
     """The ledger's call fails; "after": it was committed, and only its answer is lost."""
-    process = Process()
+    process = Process(sees_early_answers=False)
 
     def hook(call: str, seen: str) -> None:
         due = len(process.calls) >= number if for_good else len(process.calls) == number
