@@ -5,8 +5,9 @@ Marking is one nonce ahead of the wire and recording one behind, so the ledger w
 rows are in doubt at any moment (I6).
 
 Ordinary sends reserve in the order of their sequence. An urgent one is sent before everything that is not on the wire:
-after the current operation the thread that holds the wire gives back all later nonces, the urgent send reserves them,
-and the other sends reserve again. Operations bound when the session began keep their nonces (up to `bound_until`).
+the thread that holds the wire gives back all later nonces, during its operation if another one can still be marked,
+else after it. The urgent send reserves them, and the other sends reserve again. Operations bound when the session
+began keep their nonces (up to `bound_until`).
 
 A session ends in one of two ways. *closed*: nothing more is written. *draining*: the operation on the wire finishes,
 one more that is already marked SENT may follow, and all other nonces are given back.
@@ -230,8 +231,7 @@ class NoncePipeline:
             return self._urgent_waits and bool(self._in_the_way)
 
     def to_give_back(self, *, rejected: bool) -> int | None:
-        """Which nonces the holder of the wire must give back between two operations: all beyond the one returned; None
-        if there are none.
+        """Which nonces the holder of the wire must give back: all beyond the one returned; None if there are none.
 
         After a rejection all of them, so that the ledger decides again: a change reserved behind it may now be held.
         """

@@ -6,7 +6,8 @@ to N-1 and marks N+1, shortly before N's answer is expected (`mark_time.py`). So
 database, and at most two rows are in doubt (I6).
 
 For an urgent send, after a rejection, and when its time is over, operations that are not on the wire give back their
-nonces, in the transaction that records the last answer. The send then waits until it may reserve again.
+nonces, in a transaction that records an answer: the last one, or (for an urgent send that came in time to be marked
+before it) the one before. The send then waits until it may reserve again.
 """
 
 from __future__ import annotations
@@ -188,8 +189,7 @@ class RunningSend:
         operation = self._operations[0]
         if not self._mark_in_time(operation):
             return False
-        following = self._operations[1] if len(self._operations) > 1 else None
-        answer = self._exchange(operation, following)
+        answer = self._exchange(operation)
         self._operations.popleft()
         if not isinstance(answer, Applied | Rejected | Malformed):
             self._refused.ended_by(operation, answer)
@@ -202,7 +202,7 @@ class RunningSend:
         return True
 
     def _give_back(self) -> bool:
-        """Between two operations: give nonces back if another send goes first. True: this send has none left."""
+        """Give back the nonces of what is not on the wire if another send goes first. True: this send has none left."""
         rejected = self._pending is not None and isinstance(self._pending.answer, Rejected)
         if self._pipeline.to_give_back(rejected=rejected) is None:
             return False
@@ -242,12 +242,12 @@ class RunningSend:
             self._shared.close("marked SENT too long ago to be sent safely")
         return not self._pipeline.is_closed
 
-    def _exchange(self, operation: Reserved, following: Reserved | None) -> Answer | Unwritten:
+    def _exchange(self, operation: Reserved) -> Answer | Unwritten:
         """Write the operation and read its answer; repeat while OldHost is busy."""
         for waits_left in range(self._limits.busy_waits_max, -1, -1):
             self._pipeline.on_wire(operation.nonce, self._shared.mark_time.wait_seconds)
             began, accepted_at_ms = self._clock(), (self._accepted_at_ms or {}).get(operation.change_id)
-            answer = self._exchange_once(operation, following)
+            answer = self._exchange_once(operation)
             self._shared.exchanged(operation, answer, began, accepted_at_ms)
             if not isinstance(answer, Busy) or not waits_left:
                 break
@@ -266,8 +266,9 @@ class RunningSend:
         self._marked, self._marked_at = following, since
         return in_time
 
-    def _exchange_once(self, operation: Reserved, following: Reserved | None) -> Answer | Unwritten:
+    def _exchange_once(self, operation: Reserved) -> Answer | Unwritten:
         """Write; while OldHost works, record the previous answer and mark the next operation; read."""
+        following = self._operations[1] if len(self._operations) > 1 else None
         began = self._clock()
         self._marked = self._marked if self._marked is not operation else None
         self._shared.first_contact.forget()
@@ -317,7 +318,10 @@ class RunningSend:
         return self._shared.mark_time.wait_seconds
 
     def _work_meanwhile(self, operation: Reserved, following: Reserved | None) -> None:
-        if self._marked is not None or not self._pipeline.is_open or self._pipeline.gives_way:
+        if self._marked is not None or not self._pipeline.is_open:
+            following = None
+        if following is not None and self._pipeline.gives_way:
+            self._give_back()  # so that the urgent operation is marked when the answer arrives
             following = None
         if self._pending is None and following is None:
             return

@@ -83,6 +83,22 @@ def test_an_urgent_batch_goes_before_all_that_is_not_on_the_wire(stage: Stage, s
     stage.check_clean()
 
 
+def test_an_urgent_operation_is_marked_while_the_one_before_it_is_on_the_wire(stage: Stage, sending: Sending) -> None:
+    ids, urgent = [stage.world.record(f"u{number}") for number in range(3)], stage.world.record("u9")
+
+    def is_marked() -> bool:
+        row = stage.world.row(502)
+        return row is not None and row[:2] == (urgent, "SENT")
+
+    sending.once("write", "after", 1, lambda: sending.begin("urgent", [urgent], urgent=True))
+    sending.once("read", "before", 1, lambda: stage.wait_for(is_marked))
+    sending.begin("first", ids, 1)
+    sending.end()
+    assert stage.applied_ids() == [ids[0], urgent, *ids[1:]]
+    assert stage.world.archived() == []
+    stage.check_clean()
+
+
 def test_a_marked_operation_that_gave_way_is_kept_as_evidence_and_no_nonce_is_skipped(
     stage: Stage, sending: Sending
 ) -> None:
