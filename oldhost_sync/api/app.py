@@ -25,6 +25,7 @@ from oldhost_sync.api.doors import Door, rendered
 from oldhost_sync.api.entities import EntityRoutes
 from oldhost_sync.api.health import HealthRoutes
 from oldhost_sync.api.hosts import HostRoutes
+from oldhost_sync.api.last_uses import LastUses
 from oldhost_sync.api.middleware import Edge
 from oldhost_sync.api.outbox import OutboxRoutes
 from oldhost_sync.api.plan import PlanRoutes
@@ -34,7 +35,6 @@ from oldhost_sync.api.rules import RuleRoutes
 from oldhost_sync.api.search import SearchRoutes
 from oldhost_sync.api.series import SeriesRoutes
 from oldhost_sync.api.sessions import SessionRoutes
-from oldhost_sync.api.token_uses import TokenUses
 from oldhost_sync.api.units import UnitRoutes
 from oldhost_sync.api.usage import UsageRoutes
 from oldhost_sync.api.writer import WriterRoutes
@@ -147,9 +147,11 @@ def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Doo
 
 @asynccontextmanager
 async def _kept(parts: Dependencies) -> AsyncIterator[None]:
-    """Meanwhile what requests leave behind is stored: quotas and uses of tokens, alerts about refused writes."""
-    tasks = [asyncio.create_task(each.keep()) for each in (parts.quotas, parts.refused_writes)]
-    async with TokenUses(parts.host, parts.tokens, parts.database, parts.refused).kept():
+    """Meanwhile what requests leave behind is kept: quotas and uses of tokens, alerts about refused writes, refused
+    sign-ins.
+    """
+    tasks = [asyncio.create_task(each.keep()) for each in (parts.quotas, parts.refused_writes, parts.refused)]
+    async with LastUses(parts.host, parts.tokens, parts.database).kept():
         yield
         for task in tasks:
             task.cancel()

@@ -27,14 +27,20 @@ from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
 from oldhost_sync.store.intake.change_recorder import NO_WAIT
-from oldhost_sync.store.transactions import NO_ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code, run_in_transaction
+from oldhost_sync.store.transactions import (
+    NO_ACCESS_ERRORS,
+    NOT_MIGRATED_ERRORS,
+    STATEMENT_TOO_SLOW,
+    error_code,
+    run_in_transaction,
+)
 
 T = TypeVar("T")
 
 
 _NOT_SET_UP = NO_ACCESS_ERRORS | NOT_MIGRATED_ERRORS
 # Only this statement was too slow or was stopped; others may succeed.
-_ONE_STATEMENT = {1317, 1969}
+_ONE_STATEMENT = {1317, STATEMENT_TOO_SLOW}
 
 
 def connect_for_api(database_url: str, connections: int = limits.database_connections(hosts=1)) -> Engine:

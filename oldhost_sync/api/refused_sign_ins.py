@@ -6,6 +6,7 @@ addresses are logged per minute.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -38,6 +39,12 @@ class RefusedSignIns:
             logger.warning("refused a sign-in from %s: %s", address, why)
         else:
             self._others += 1
+
+    async def keep(self) -> None:
+        """Log what was counted, until cancelled."""
+        while True:
+            await asyncio.sleep(WINDOW_SECONDS)
+            self.report_due()
 
     def report_due(self) -> None:
         """Log once a minute how many more there were."""

@@ -1,4 +1,6 @@
-"""The load over an hour, a day or a week: backlog, accepted and applied changes, emergencies."""
+"""The host's situation in words, and its load over an hour, a day or a week: backlog, accepted and applied changes,
+emergencies.
+"""
 
 from __future__ import annotations
 

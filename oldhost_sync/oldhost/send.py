@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from oldhost_sync.oldhost.answer_time import AnswerTime
 from oldhost_sync.oldhost.connection import Heartbeat
 from oldhost_sync.oldhost.errors import (
     HostError,
@@ -43,9 +44,6 @@ from oldhost_sync.oldhost.wire import (
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey
 from oldhost_sync.policy.events import SendEnded
 from oldhost_sync.policy.wire_ref import to_wire
-
-# An answer read this quickly had already arrived before the read, so how long it took is not known.
-AT_ONCE_SECONDS = 0.001
 
 
 class RunningSend:
@@ -280,7 +278,7 @@ class RunningSend:
             )
             wait = self._seconds_before_mark(following)
             came = wait > 0 and self._connection.await_answer(wait, self._beat)
-            listened = self._clock()
+            listened = self._clock() if wait > 0 else None
             self._work_meanwhile(operation, None if came else following)
             worked = self._clock()
             reply_timeout = self._reply_timeout.wait_seconds(self._limits.request_timeout_seconds)
@@ -291,20 +289,22 @@ class RunningSend:
             if isinstance(error, Silent):
                 self._reply_timeout.gave_up(began)
             return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))
-        heard = self._clock()
-        self._answered_at = listened if came else heard
-        self._wire_seconds += heard - began
-        self._exchanges += 1
+        time = AnswerTime(began, listened, worked, self._clock(), came)
         if not response.reusable:
             self._shared.close("OldHost ended the connection after its answer")
         answer = read_answer(response.status, response.body, operation.nonce)
-        was_there = not came and heard - worked <= AT_ONCE_SECONDS
-        took = 0.0 if was_there else self._answered_at - began
-        is_operation = isinstance(answer, Applied | Rejected)
-        self._reply_timeout.answered(took, operation=is_operation)
-        if is_operation and (wait or not was_there):
-            self._shared.mark_time.answered(listened - began if was_there else took)
+        self._learn(answer, time)
         return answer
+
+    def _learn(self, answer: Answer, time: AnswerTime) -> None:
+        """Note how quick OldHost is: for the reply timeout, the time of the next mark, and the send's report."""
+        self._answered_at = time.at
+        self._wire_seconds += time.heard - time.began
+        self._exchanges += 1
+        is_operation = isinstance(answer, Applied | Rejected)
+        self._reply_timeout.answered(time.seconds or 0.0, operation=is_operation)
+        if is_operation and time.seconds_at_least is not None:
+            self._shared.mark_time.answered(time.seconds_at_least)
 
     def _seconds_before_mark(self, following: Reserved | None) -> float:
         """How long the mark of the next operation waits, and with it the record of the previous answer.

@@ -12,14 +12,13 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
+from oldhost_sync.policy.wire_ref import CHANGE_ID_MAX
 from oldhost_sync.store.tables import operator_audit
 from oldhost_sync.store.text import storable
 
 ACTION_LENGTH_MAX = 32
 # A detail may be a sentence that repeats the reason.
 DETAIL_LENGTH_MAX = 2 * TEXT_LENGTH_MAX
-# The largest BIGINT.
-CHANGE_ID_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

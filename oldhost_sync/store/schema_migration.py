@@ -25,7 +25,7 @@ import oldhost_sync
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.rules import seed_rules
-from oldhost_sync.store.transactions import error_code, translate
+from oldhost_sync.store.transactions import LOCK_WAIT_TIMEOUT, error_code, translate
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,6 @@ LOCK_WAIT_SECONDS = 600
 # the next attempt.
 TABLE_WAIT_SECONDS = 1
 PAUSE_SECONDS = 2.0
-TABLE_IN_USE = 1205
 DEFAULT_HOST = "oldhost"
 
 # The rights of each account; docs/operations.md and docker-compose.yml have the same.
@@ -110,7 +109,7 @@ def _upgrade(connection: Connection, config: Config) -> None:
         try:
             command.upgrade(config, "head")
         except DBAPIError as error:
-            if error_code(error) != TABLE_IN_USE:
+            if error_code(error) != LOCK_WAIT_TIMEOUT:
                 raise
             connection.rollback()
             if time.monotonic() > until:

@@ -32,10 +32,12 @@ T = TypeVar("T")
 
 _LOCK_WAIT = "SET SESSION innodb_lock_wait_timeout = %s"
 
+LOCK_WAIT_TIMEOUT = 1205
+STATEMENT_TOO_SLOW = 1969
 # The database errors after which the whole transaction may be repeated; nothing of it was committed.
 RETRIABLE_ERRORS = {
     1020: "record has changed since last read",
-    1205: "lock wait timeout",
+    LOCK_WAIT_TIMEOUT: "lock wait timeout",
     1213: "deadlock",
     1412: "table definition has changed",
     # A long INSERT … SELECT holds the table's AUTO-INC lock; other servers report a lock wait.
@@ -53,7 +55,6 @@ READ_ONLY_ERRORS = {1290: "server is read-only", 1836: "server is read-only"}
 # The server is not the one to work with now; another one may be, at the same address.
 NOT_PRIMARY_ERRORS = READ_ONLY_ERRORS | {1047: "cluster node not ready"}
 
-_TOO_SLOW = 1969
 # PyMySQL's error for a statement that could not be sent.
 _GONE = 2006
 
@@ -93,7 +94,7 @@ UNAVAILABLE_ERRORS = NOT_PRIMARY_ERRORS | {
     1317: "statement interrupted",
     1637: "too many active transactions",
     1927: "connection killed",
-    _TOO_SLOW: "statement took too long",
+    STATEMENT_TOO_SLOW: "statement took too long",
     2002: "can't connect",
     2003: "can't connect",
     _GONE: "server has gone away",
@@ -127,7 +128,7 @@ def translate(error: Exception) -> StoreError | None:
     if code in RETRIABLE_ERRORS:
         return TransactionContended(f"{RETRIABLE_ERRORS[code]} (MariaDB {code})")
     if code in UNAVAILABLE_ERRORS:
-        kind = StatementTooSlow if code == _TOO_SLOW else DatabaseUnavailable
+        kind = StatementTooSlow if code == STATEMENT_TOO_SLOW else DatabaseUnavailable
         return kind(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
     if error.connection_invalidated:
         return DatabaseUnavailable("the database connection was lost")

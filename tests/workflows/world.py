@@ -61,7 +61,6 @@ class World:
     strange_fates: list[int] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     stuck_at: dict[str, str] = field(default_factory=dict)  # by name: the activity's id
-    probe_differs: bool = False
     books_closed: bool = False
     decisions_closed: bool = False
     answers_halted: str = ""

@@ -60,8 +60,7 @@ from oldhost_sync.store.intake.change_recorder import (
 )
 from oldhost_sync.store.intake.rules import classes_of
 from oldhost_sync.store.intake.validation import Acceptable, accept
-from oldhost_sync.store.outbox.pending_fates import LOCKED
-from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
+from oldhost_sync.store.transactions import DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, error_code
 
 # Entity, payload, id of its newest change, values of the table's own columns.
 _ShadowRow = tuple[Entity, str, int | None, tuple[str | None, ...]]
@@ -170,7 +169,7 @@ def _wait_for(connection: Connection, host: str, entity: Entity) -> None:
     try:
         reach_entity(connection, host, *entity)
     except OperationalError as error:
-        if error_code(error) != LOCKED:
+        if error_code(error) != LOCK_WAIT_TIMEOUT:
             raise
 
 

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 
-from oldhost_sync.store.transactions import error_code
+from oldhost_sync.store.transactions import LOCK_WAIT_TIMEOUT, error_code
 
 # On a locked row the server rolls back only the statement, not its transaction (the engine checks that
 # innodb_rollback_on_timeout is OFF).
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
-LOCKED = 1205
 # How many pending fates one call reads: the first may all be locked, and later ones free.
 LOOKED_AT_MAX = 5_000
 # Above 1,000 the server turns an IN list into a table and scans the rows.
@@ -67,7 +66,7 @@ def tried_at_once(connection: Connection, statement: str, values: Sequence[objec
     try:
         return connection.exec_driver_sql(statement, tuple(values)).rowcount
     except OperationalError as error:
-        if error_code(error) != LOCKED:
+        if error_code(error) != LOCK_WAIT_TIMEOUT:
             raise
         return None
 

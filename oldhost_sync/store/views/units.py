@@ -16,12 +16,11 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.errors import IdempotencyConflict
-from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
+from oldhost_sync.store.intake.change_recorder import UNIT, RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable, accept
 from oldhost_sync.store.tables import outbox_events
 from oldhost_sync.store.views.sync_status import PENDING_SYNC, SYNC_FAILED, status_expression
 
-UNIT = "unit"
 STATUS_CHANGED = "unit_status_changed"
 DETAILS_CHANGED = "unit_details_changed"
 # The key of the second change that one request makes.

@@ -10,22 +10,20 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.refused_sign_ins import RefusedSignIns
 from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.token_uses import note_uses
+from oldhost_sync.store.last_uses import note_uses
 
 KEPT_EVERY_SECONDS = 60.0
 
 
-class TokenUses:
+class LastUses:
     """Stores the tokens' last uses in the database; while that is away, keeps one entry for each token in memory."""
 
-    def __init__(self, host: str, tokens: Tokens, database: Database, refused: RefusedSignIns) -> None:
+    def __init__(self, host: str, tokens: Tokens, database: Database) -> None:
         self._host = host
         self._tokens = tokens
         self._database = database
-        self._refused = refused
         self._waiting: dict[bytes, str] = {}
 
     @asynccontextmanager
@@ -41,7 +39,6 @@ class TokenUses:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(KEPT_EVERY_SECONDS)
-            self._refused.report_due()
             await self.keep()
 
     async def keep(self) -> None:
@@ -52,6 +49,6 @@ class TokenUses:
             return
         try:
             await self._database.run(lambda connection: note_uses(connection, self._host, uses))
-        except (Problem, StoreError, SQLAlchemyError):  # also tables of an older release
+        except (Problem, StoreError, SQLAlchemyError):  # also tables of an older version
             return
         self._waiting.clear()
