@@ -1,8 +1,8 @@
 """Every setting of the product: `SYNC_…` from the environment or a `.env` file, checked once, at the entry point.
 
 Nothing reads the environment at import. The SDK reads Temporal's own settings (`TEMPORAL_ADDRESS`, …).
-Durations are in seconds and may be small, so that a demonstration can compress time. Only the relation that safety
-depends on (the settle time) is checked, in :meth:`Settings.settle_covers_everything`.
+Durations are in seconds and may be small, so that a demonstration can compress time. Three relations between
+settings are checked, at the end of :class:`Settings`; safety depends on the first, the settle time.
 """
 
 from __future__ import annotations

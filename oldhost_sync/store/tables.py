@@ -70,10 +70,10 @@ OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REF
 def _shadow_columns() -> list[Any]:
     """The columns of every shadow row. `state` is {event_type: last accepted payload}.
 
-    `sync_status`, `synced_at` and `synced_change_id` are only for processes of the previous release: whether OldHost
+    `sync_status`, `synced_at` and `synced_change_id` are only for processes of the previous version: whether OldHost
     has a state is derived when it is read (store/views/sync_status.py). To store it, each fate would have to lock a row
-    that applications may keep locked for long. The next release removes the columns, their index and their CHECK, when
-    no process of the previous release can be running.
+    that applications may keep locked for long. The next version removes the columns, their index and their CHECK, when
+    no process of the previous version can be running.
     """
     return [
         Column("state", JSON, nullable=False),

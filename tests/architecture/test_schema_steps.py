@@ -16,8 +16,8 @@ TAKES_AWAY = re.compile(
     r"\b(?:op\.(?:drop_\w+|rename_table|alter_column)|DROP (?:TABLE|COLUMN|INDEX|KEY)|RENAME|MODIFY|CHANGE COLUMN)\b"
 )
 LOCKS_WRITERS_OUT = re.compile(r"ALGORITHM\s*=\s*COPY|LOCK\s*=\s*(?:SHARED|EXCLUSIVE)|LOCK TABLES")
-# In the docstring of a migration that takes away: "Contracts: … was last used by release 0.3."
-CONTRACTS = re.compile(r"Contracts: .*last used by release \d+\.\d+")
+# In the docstring of a migration that takes away: "Contracts: … was last used by version 0.3."
+CONTRACTS = re.compile(r"Contracts: .*last used by version \d+\.\d+")
 
 
 def upgrade_of(text: str) -> str:
@@ -54,6 +54,6 @@ def test_what_breaks_the_rule_is_noticed(step: str, is_refused: bool) -> None:
 
 
 def test_what_nobody_uses_any_more_may_go() -> None:
-    said = '"""Contracts: sync_status, last used by release 0.1."""'
+    said = '"""Contracts: sync_status, last used by version 0.1."""'
     text = f'{said}\ndef upgrade() -> None:\n    op.drop_column("units", "sync_status")\n'
     assert trouble(text) == ""
