@@ -26,7 +26,7 @@ from oldhost_sync.api.entities import EntityRoutes
 from oldhost_sync.api.health import HealthRoutes
 from oldhost_sync.api.hosts import HostRoutes
 from oldhost_sync.api.last_uses import LastUses
-from oldhost_sync.api.middleware import Edge
+from oldhost_sync.api.middleware import ApiMiddleware
 from oldhost_sync.api.outbox import OutboxRoutes
 from oldhost_sync.api.plan import PlanRoutes
 from oldhost_sync.api.query import understood_query
@@ -138,7 +138,7 @@ def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Doo
     parts.metrics.watch_database(lambda: float(parts.database.circuit.is_open), lambda: float(parts.database.waiting))
     known = public_paths(app)
     requests = RequestTracer(parts.tracer, parts.host) if parts.tracer else None
-    app.add_middleware(Edge, parts=parts, public_paths=known, doors=doors, requests=requests)
+    app.add_middleware(ApiMiddleware, parts=parts, public_paths=known, doors=doors, requests=requests)
     app.state.end_streams = partial(_close, doors)
     app.state.metrics = parts.metrics
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]

@@ -38,7 +38,7 @@ _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-re
 _NO_STORE = (b"cache-control", b"no-store")
 
 
-class Edge:
+class ApiMiddleware:
     """Authenticates callers, measures requests, adds headers, and turns an uncaught error into a problem."""
 
     def __init__(

@@ -31,7 +31,7 @@ from oldhost_sync.policy.operators import Operators, Pause
 from oldhost_sync.policy.outcomes import Outcomes
 from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.progress import Progress
-from oldhost_sync.policy.rebuild import Loading, Part
+from oldhost_sync.policy.rebuild import Part, Rebuild
 from oldhost_sync.policy.release import (
     GIVES_WAY,
     MENDS_HOLDS,
@@ -43,7 +43,7 @@ from oldhost_sync.policy.release import (
 from oldhost_sync.policy.send_size import send_size
 from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
-from oldhost_sync.policy.sweep import Sweeping
+from oldhost_sync.policy.sweep import SweepState
 from oldhost_sync.policy.turn_rules import TurnRules
 from oldhost_sync.policy.writer_policy import (
     MOVED_AT_ONCE_MAX,
@@ -86,13 +86,13 @@ class Machine:
             early_send_ms=policy.early_send_ms if self.release >= SENDS_EARLY else 0,
             replaces_older=self.release >= PUT_BACK_REPLACES,
         )
-        self.loading = Loading(None if self.release == RELEASE_MIN else Part.EMERGENCIES)
+        self.loading = Rebuild(None if self.release == RELEASE_MIN else Part.EMERGENCIES)
         self.dead_letters = 0
         self.in_flight = InFlight(self.coalescer)
         self.outcomes = Outcomes(self)
         self.lifecycle = SessionLifecycle(self)
         self.operators = Operators(self)
-        self.sweeping = Sweeping(policy.sweep_ms)
+        self.sweeping = SweepState(policy.sweep_ms)
         self.load = LoadMonitorOfRelease1(self.now_ms)
         if self.release > RELEASE_MIN:
             self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)

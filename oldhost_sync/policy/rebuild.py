@@ -1,4 +1,4 @@
-"""Loading: what the writer reads from MariaDB page by page, while it sends what it already has.
+"""Rebuild: what the writer reads from MariaDB page by page, while it sends what it already has.
 
 After a start without state: emergencies first, each with the older changes of its entity, then everything else. The
 first page also has a pause or ban that applies, so nothing is sent before it. It is safe to read the rest later: the
@@ -25,7 +25,7 @@ class Part(StrEnum):
 
 
 @dataclass
-class Loading:
+class Rebuild:
     """`part`: after a start, what is read next (None: all is read), from after change `after_id`. `entities`: those
     whose changes must be read, each with the id to read after. One page is read at a time (`under_way`), the next not
     before `at_ms`.

@@ -12,7 +12,7 @@ from oldhost_sync.policy.writer_policy import FIRST_SWEEP_MS
 
 
 @dataclass
-class Sweeping:
+class SweepState:
     """`at_ms`: when the next page is due, from after change `after_id` (0: a new sweep). `under_way`: being read."""
 
     every_ms: int
