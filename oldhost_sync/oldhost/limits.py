@@ -38,8 +38,6 @@ class SessionLimits:
     # How long an operator who resolves a halt waits while OldHost is asked; if it can't be asked by then, the decision
     # is stored. The activity that records it has 30 s.
     count_seconds: float = 10.0
-    # How long a probe waits for the wire (its activity has 60 s); without the wire it is repeated later.
-    probe_wait_seconds: float = 20.0
     # How soon the writer tries again after a failed opening, or after an expected nonce that kept changing.
     come_back_seconds: float = 2.0
     # Reads of the expected nonce until two in a row agree.

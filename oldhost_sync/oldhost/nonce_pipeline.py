@@ -96,12 +96,17 @@ class NoncePipeline:
             self._draining = self._draining or reason
             self._gate.notify_all()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no send is running and the wire is free."""
+        return not self._taken and not self._places
+
     def wait_idle(self, timeout_seconds: float, beat: Heartbeat) -> bool:
-        """Wait until no send is running and the wire is free; False on timeout."""
+        """Wait until it is idle; False on timeout."""
         until = self._clock() + timeout_seconds
         while True:
             with self._gate:
-                if not self._taken and not self._places:
+                if self.is_idle:
                     return True
                 if self._clock() >= until:
                     return False
@@ -294,21 +299,6 @@ class NoncePipeline:
         """How long to wait for a turn to mark `nonce`, if nobody calls."""
         left = self._mark_from - self._clock() if self._on_wire == nonce - 1 else 0.0
         return min(left, self._limits.look_up_seconds) if left > 0 else self._limits.look_up_seconds
-
-    def take_wire(self, timeout_seconds: float, beat: Heartbeat) -> bool:
-        """Wait until the wire is free, whatever nonce is next, and take it; False on timeout or if the session ends."""
-        until = self._clock() + timeout_seconds
-        while True:
-            with self._gate:
-                if not self.is_open:
-                    return False
-                if not self._taken:
-                    self._taken = True
-                    return True
-                if self._clock() >= until:
-                    return False
-                self._gate.wait(self._limits.look_up_seconds)
-            beat()
 
     def try_wire(self) -> bool:
         with self._gate:

@@ -95,10 +95,10 @@ class Session:
     def probe(self, beat: Heartbeat) -> Probed:
         """Ask for the expected nonce and compare; a difference ends the session, and recovery decides what it means.
 
-        Skipped when the wire is not free in time: the next probe will do.
+        Skipped while a send runs: the answers to its operations prove as much.
         """
         expected = 0
-        if self._pipeline.take_wire(self._shared.limits.probe_wait_seconds, beat):
+        if self.is_open and self._pipeline.is_idle and self._pipeline.try_wire():
             try:
                 if self._shared.is_alive():
                     expected = self._probe(beat)
