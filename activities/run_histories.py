@@ -22,7 +22,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.signal_recovery import Heartbeat, HistoryGone, RunEvents, RunStart, SignalEvent
-from oldhost_sync.payload_encryption import KeyMissing
+from oldhost_sync.temporal.payload_encryption import KeyMissing
 from workflows import messages
 from workflows.messages import workflow_id
 

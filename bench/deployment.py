@@ -30,7 +30,7 @@ from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.stack.ports import free_port
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.temporal import DATA_CONVERTER, start_writer, writer_handle, writer_policy
+from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer, writer_handle, writer_policy
 
 T = TypeVar("T")
 READY_SECONDS_MAX = 60.0

@@ -23,7 +23,7 @@ from bench.stage import ROOT, SimulatedHost, Stage
 from bench.statements import Served, served
 from bench.workload import backlog, put_into_outbox
 from oldhost_sync.stack.processes import Child
-from oldhost_sync.temporal import start_writer, writer_handle, writer_policy
+from oldhost_sync.temporal.client import start_writer, writer_handle, writer_policy
 
 LATENCY_MS = 400
 PRODUCT, PLAIN = ("worker", "relay"), ("plain loop",)

@@ -17,7 +17,7 @@ from bench.deployment import Deployment
 from bench.result import Result
 from bench.stage import Stage
 from bench.workload import emergency, record
-from oldhost_sync.temporal import DATA_CONVERTER
+from oldhost_sync.temporal.client import DATA_CONVERTER
 from workflows.sync_writer import SyncWriterWorkflow
 
 LATENCY_MS = 20

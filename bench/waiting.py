@@ -22,7 +22,7 @@ from bench.stage import SimulatedHost, Stage
 from bench.statements import served
 from bench.workflow_tasks import TASK_COMPLETED, TASK_STARTED, event_time, task_seconds
 from bench.workload import backlog, put_into_outbox
-from oldhost_sync.temporal import writer_handle, writer_policy
+from oldhost_sync.temporal.client import writer_handle, writer_policy
 
 BACKLOGS = (100, 10_000, 50_000)
 QUICK_BACKLOGS = (100, 10_000)

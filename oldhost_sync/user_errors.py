@@ -20,7 +20,7 @@ from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, Inva
 from oldhost_sync.store.transactions import NO_ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code
 
 if TYPE_CHECKING:
-    from oldhost_sync.writer_client import WriterError
+    from oldhost_sync.temporal.writer_client import WriterError
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 START_TEMPORAL = "Start it, or check TEMPORAL_ADDRESS; is `oldhost-sync up` running?"
@@ -53,7 +53,7 @@ def report_error(error: Exception, program: str) -> int:
 
 def leave_after(error: Exception, program: str) -> NoReturn:
     """Print the error, with its traceback if it is an unforeseen one, and end the process without the teardown."""
-    from oldhost_sync.temporal import leave
+    from oldhost_sync.temporal.client import leave
 
     try:
         code = report_error(error, program)
@@ -87,8 +87,8 @@ def _explain_servers(error: BaseException) -> CliError | None:
 
     from oldhost_sync.stack.local_product import EXPECTED
     from oldhost_sync.stack.ports import PortTaken
-    from oldhost_sync.temporal import TemporalUnavailable
-    from oldhost_sync.writer_client import WriterError
+    from oldhost_sync.temporal.client import TemporalUnavailable
+    from oldhost_sync.temporal.writer_client import WriterError
 
     if isinstance(error, WriterError):
         return CliError(_explain_writer(error))
@@ -111,7 +111,7 @@ def _explain_servers(error: BaseException) -> CliError | None:
 
 
 def _explain_writer(error: WriterError) -> str:
-    from oldhost_sync.writer_client import Cause, UpdateRefused, WriterUnavailable
+    from oldhost_sync.temporal.writer_client import Cause, UpdateRefused, WriterUnavailable
     from workflows.messages import workflow_id
 
     if isinstance(error, UpdateRefused):

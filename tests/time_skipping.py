@@ -5,7 +5,7 @@ from __future__ import annotations
 from temporalio.testing import WorkflowEnvironment
 
 from oldhost_sync.stack.programs import find_program
-from oldhost_sync.temporal import DATA_CONVERTER
+from oldhost_sync.temporal.client import DATA_CONVERTER
 
 # The SDK gives a new server five seconds for its first answer, and has no setting for that; at load 20 it takes longer.
 STARTS_MAX = 4

@@ -1,7 +1,8 @@
 """The writer's host and state as search attributes: one list in Temporal's UI shows which of fifty writers are halted.
 
 If a workflow sets an attribute that is not registered in its namespace, Temporal fails the task, again and again. So
-the writer sets them only after a worker has reported that they are registered (`oldhost_sync/search_attributes.py`).
+the writer sets them only after a worker has reported that they are registered
+(`oldhost_sync/temporal/search_attributes.py`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from oldhost_sync.roles.worker import session_activities
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.telemetry import WorkerMetrics
-from oldhost_sync.temporal import connect
+from oldhost_sync.temporal.client import connect
 from workflows.messages import EnqueueBatch, to_wire, workflow_id
 
 TASK_QUEUE = "naive"

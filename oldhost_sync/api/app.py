@@ -14,30 +14,30 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.telemetry import TelemetryConfig
 
 from oldhost_sync.api import examples, problems, schemas, view_schemas
-from oldhost_sync.api.alerts import AlertRoutes
-from oldhost_sync.api.audit import AuditRoutes
-from oldhost_sync.api.auth import public_paths
-from oldhost_sync.api.batches import BatchRoutes
-from oldhost_sync.api.changes import ChangeRoutes
-from oldhost_sync.api.dead_letters import DeadLetterRoutes
+from oldhost_sync.api.access.auth import public_paths
+from oldhost_sync.api.access.doors import Door, rendered
+from oldhost_sync.api.access.last_uses import LastUses
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.doors import Door, rendered
-from oldhost_sync.api.entities import EntityRoutes
-from oldhost_sync.api.health import HealthRoutes
-from oldhost_sync.api.hosts import HostRoutes
-from oldhost_sync.api.last_uses import LastUses
 from oldhost_sync.api.middleware import ApiMiddleware
-from oldhost_sync.api.outbox import OutboxRoutes
-from oldhost_sync.api.plan import PlanRoutes
 from oldhost_sync.api.query import understood_query
 from oldhost_sync.api.request_spans import RequestTracer
-from oldhost_sync.api.rules import RuleRoutes
-from oldhost_sync.api.search import SearchRoutes
-from oldhost_sync.api.series import SeriesRoutes
-from oldhost_sync.api.sessions import SessionRoutes
-from oldhost_sync.api.units import UnitRoutes
-from oldhost_sync.api.usage import UsageRoutes
-from oldhost_sync.api.writer import WriterRoutes
+from oldhost_sync.api.routes.alerts import AlertRoutes
+from oldhost_sync.api.routes.audit import AuditRoutes
+from oldhost_sync.api.routes.batches import BatchRoutes
+from oldhost_sync.api.routes.changes import ChangeRoutes
+from oldhost_sync.api.routes.dead_letters import DeadLetterRoutes
+from oldhost_sync.api.routes.entities import EntityRoutes
+from oldhost_sync.api.routes.health import HealthRoutes
+from oldhost_sync.api.routes.hosts import HostRoutes
+from oldhost_sync.api.routes.outbox import OutboxRoutes
+from oldhost_sync.api.routes.plan import PlanRoutes
+from oldhost_sync.api.routes.rules import RuleRoutes
+from oldhost_sync.api.routes.search import SearchRoutes
+from oldhost_sync.api.routes.series import SeriesRoutes
+from oldhost_sync.api.routes.sessions import SessionRoutes
+from oldhost_sync.api.routes.units import UnitRoutes
+from oldhost_sync.api.routes.usage import UsageRoutes
+from oldhost_sync.api.routes.writer import WriterRoutes
 
 DESCRIPTION = """Accepts changes at once and sends them to OldHost in order, each exactly once.
 

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from oldhost_sync.api.access.quota_keeper import QuotaKeeper
+from oldhost_sync.api.access.refused_sign_ins import RefusedSignIns
+from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.books import BookCount
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.group_commit import GroupCommit
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.planner_process import PlannerProcess
-from oldhost_sync.api.quota_keeper import QuotaKeeper
-from oldhost_sync.api.refused_sign_ins import RefusedSignIns
 from oldhost_sync.api.refused_writes import RefusedWrites
-from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.api.writer_link import WriterLink
 from oldhost_sync.policy.quota import Quotas
 from oldhost_sync.policy.writer_policy import WriterPolicy

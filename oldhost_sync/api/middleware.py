@@ -20,13 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oldhost_sync.api.auth import CALLER_KEY, Caller
+from oldhost_sync.api.access.auth import CALLER_KEY, Caller
+from oldhost_sync.api.access.doors import PROBLEM_KEY, Door, door_to, rendered
+from oldhost_sync.api.access.strangers import AnonymousRateLimit
 from oldhost_sync.api.connection_count import address_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.doors import PROBLEM_KEY, Door, door_to, rendered
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
 from oldhost_sync.api.request_spans import RequestTracer
-from oldhost_sync.api.strangers import AnonymousRateLimit
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import error_code
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from oldhost_sync.api import usage_schemas, view_schemas
-from oldhost_sync.api.hosts import ServedHosts
+from oldhost_sync.api.routes.hosts import ServedHosts
 from oldhost_sync.api.schemas import KEY
 
 _REJECTED = {

@@ -15,7 +15,14 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.database import Circuit
 from oldhost_sync.api.problems import Problem, unavailable
 from oldhost_sync.policy.phrases import quantity
-from oldhost_sync.writer_client import Cause, QueryRefused, UpdateRefused, WriterClient, WriterError, WriterUnavailable
+from oldhost_sync.temporal.writer_client import (
+    Cause,
+    QueryRefused,
+    UpdateRefused,
+    WriterClient,
+    WriterError,
+    WriterUnavailable,
+)
 from workflows.messages import OperatorRequest
 
 _PROBLEM_KINDS = {

@@ -16,8 +16,8 @@ from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.policy.wire_ref import CHANGE_ID_MAX
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.views import change_status, entity_history
+from oldhost_sync.temporal.writer_client import WriterError
 from oldhost_sync.user_errors import FAILED, CliError, explain, print_error
-from oldhost_sync.writer_client import WriterError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")

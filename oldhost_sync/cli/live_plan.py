@@ -20,7 +20,7 @@ def plan_from_now(scenario: Scenario, rate: float) -> tuple[Plan | None, LiveLoa
     """Simulate the outstanding and scheduled changes, and `rate` new changes a second of the scenario's mix for its
     duration, with the debounce and turns of the settings. The plan is None when there is nothing to simulate.
     """
-    from oldhost_sync.temporal import writer_policy
+    from oldhost_sync.temporal.client import writer_policy
 
     config = settings()
     out = error_console()

@@ -20,7 +20,7 @@ from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.wire_ref import from_wire
 from oldhost_sync.store.views.lost_changes import lost_changes
-from oldhost_sync.temporal import connect
+from oldhost_sync.temporal.client import connect
 from workflows.messages import EnqueueBatch, workflow_id
 
 # A run lasts for hours or days, so this many go back for months.

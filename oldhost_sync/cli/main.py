@@ -95,7 +95,7 @@ def main() -> None:
     """Entry point of the `oldhost-sync` script."""
     code = run()
     if "temporalio" in sys.modules:
-        from oldhost_sync.temporal import leave
+        from oldhost_sync.temporal.client import leave
 
         leave(code)
     sys.exit(code)

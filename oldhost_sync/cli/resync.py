@@ -19,7 +19,7 @@ from oldhost_sync.store.intake.resync import Resync, latest_resyncs, request_res
 from oldhost_sync.user_errors import WRONG, CliError
 
 if TYPE_CHECKING:
-    from oldhost_sync.nightly_resync import NightlySchedule
+    from oldhost_sync.temporal.nightly_resync import NightlySchedule
 
 SHOWN = 20
 OFF = "off"
@@ -81,8 +81,8 @@ def _time_of_day(at: str | None) -> time | None:
 
 
 async def _set_nightly_schedule(config: Settings, time_of_day: time | None, *, ends: bool) -> NightlySchedule | None:
-    from oldhost_sync.nightly_resync import end_nightly_schedule, nightly_schedule, set_nightly_schedule
-    from oldhost_sync.temporal import TemporalUnavailable, connect
+    from oldhost_sync.temporal.client import TemporalUnavailable, connect
+    from oldhost_sync.temporal.nightly_resync import end_nightly_schedule, nightly_schedule, set_nightly_schedule
 
     try:
         async with asyncio.timeout(TEMPORAL_SECONDS_MAX):

@@ -27,8 +27,8 @@ from oldhost_sync.store.outbox.books import Books
 from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views import overview
+from oldhost_sync.temporal.writer_client import WriterError
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, print_error
-from oldhost_sync.writer_client import WriterError
 
 # Often enough to watch a backlog drain.
 REFRESH_SECONDS = 2.0

@@ -9,9 +9,9 @@ from typing import Any
 
 from oldhost_sync.policy.actor import Actor, at_the_terminal
 from oldhost_sync.settings import Settings
-from oldhost_sync.temporal import connect
+from oldhost_sync.temporal.client import connect
+from oldhost_sync.temporal.writer_client import WriterClient
 from oldhost_sync.user_errors import WRONG, CliError
-from oldhost_sync.writer_client import WriterClient
 from workflows.messages import OperatorRequest
 
 # A query needs one workflow task: milliseconds, unless no worker runs.

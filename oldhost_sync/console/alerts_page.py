@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api import limits
+from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.alert_acts import act_on_alert
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.keys import read_number_cursor
 from oldhost_sync.api.schemas import ReasonedRequest

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import WATCHERS
+from oldhost_sync.api.access.auth import WATCHERS
 from oldhost_sync.console.api_document import read_document
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page

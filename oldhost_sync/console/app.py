@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.responses import Response
 
+from oldhost_sync.api.access.doors import Door
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.doors import Door
 from oldhost_sync.api.host_apps import HOSTS
 from oldhost_sync.console.door import ConsoleDoor
 from oldhost_sync.console.layout import ASSETS, PREFIX, SECURITY_HEADERS, Entry, Layout

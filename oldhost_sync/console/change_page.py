@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.access.ownership import source_of
 from oldhost_sync.api.bodies import checked, parse_json
 from oldhost_sync.api.letter_decisions import decide_one, replace_letter
-from oldhost_sync.api.ownership import source_of
 from oldhost_sync.api.problems import field_invalid, unknown_change
 from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.console.act_form import CorrectionAct

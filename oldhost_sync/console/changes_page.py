@@ -10,7 +10,7 @@ from fastapi import Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.keys import read_number_cursor, read_scheduled_cursor, scheduled_cursor
 from oldhost_sync.api.problems import Problem

@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.api.common.v1 import Payloads
 
-from oldhost_sync.api.auth import OPERATORS, caller_of
+from oldhost_sync.api.access.auth import OPERATORS, caller_of
 from oldhost_sync.api.bodies import read_bytes
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.door import DECODE, decoder_headers
 from oldhost_sync.console.page import Adder, Page
-from oldhost_sync.payload_encryption import KeyMissing
 from oldhost_sync.store.audit import record_act
-from oldhost_sync.temporal import CompressThenEncrypt
+from oldhost_sync.temporal.client import CompressThenEncrypt
+from oldhost_sync.temporal.payload_encryption import KeyMissing
 
 # A page of history: Temporal takes payloads of 2 MiB at most, which grow by a third here.
 BODY_BYTES_MAX = 8 * 1024 * 1024

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import Caller
+from oldhost_sync.api.access.auth import Caller
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN, Layout
 from oldhost_sync.console.live_stream import LiveStream

@@ -8,7 +8,7 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, operator_request
+from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, operator_request
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.act_form import EntityAct

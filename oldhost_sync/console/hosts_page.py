@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import WATCHERS, caller_of
+from oldhost_sync.api.access.auth import WATCHERS, caller_of
 from oldhost_sync.api.host_apps import HOSTS
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page

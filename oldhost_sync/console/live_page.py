@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from oldhost_sync.api.auth import WATCHERS
+from oldhost_sync.api.access.auth import WATCHERS
 from oldhost_sync.api.problems import unavailable
 from oldhost_sync.console.door import SESSION_COOKIE
 from oldhost_sync.console.layout import PREFIX, SECURITY_HEADERS

@@ -7,9 +7,9 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import OPERATORS, WATCHERS
+from oldhost_sync.api.access.auth import OPERATORS, WATCHERS
+from oldhost_sync.api.routes.series import SeriesSpan
 from oldhost_sync.api.schemas import Flush
-from oldhost_sync.api.series import SeriesSpan
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
 

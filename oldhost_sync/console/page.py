@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import access, operator_request, public
+from oldhost_sync.api.access.auth import access, operator_request, public
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.schemas import ReasonedRequest

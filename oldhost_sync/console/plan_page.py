@@ -9,8 +9,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import WATCHERS
-from oldhost_sync.api.plan import WantedPlan
+from oldhost_sync.api.access.auth import WATCHERS
+from oldhost_sync.api.routes.plan import WantedPlan
 from oldhost_sync.console.charts import HEIGHT, WIDTH, Line, Shade
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page

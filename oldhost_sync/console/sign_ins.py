@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api.auth import WATCHERS, Caller
+from oldhost_sync.api.access.auth import WATCHERS, Caller
+from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.policy.actor import Channel
 from oldhost_sync.settings import ApiToken
 from oldhost_sync.store import console_sessions

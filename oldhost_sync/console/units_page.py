@@ -9,7 +9,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import WATCHERS
+from oldhost_sync.api.access.auth import WATCHERS
 from oldhost_sync.api.keys import read_text_cursor, text_cursor
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.console.layout import PREFIX

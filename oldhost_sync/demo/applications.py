@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 from oldhost_sync.planner import Arrival
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.temporal import writer_handle
+from oldhost_sync.temporal.client import writer_handle
 
 CONNECTIONS = 12
 # A request that is answered 503 or not at all is repeated under the same key.

@@ -29,7 +29,7 @@ from oldhost_sync.stack.folder import StackFolder
 from oldhost_sync.stack.servers import Stack
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.books import Books
-from oldhost_sync.temporal import data_converter
+from oldhost_sync.temporal.client import data_converter
 
 # Not more often: a query takes some milliseconds on the same cores.
 PROGRESS_SECONDS = 1.0

@@ -2,7 +2,7 @@
 
 So each change in behaviour applies from one release on, and a run keeps the release that it began with until the next
 run follows. The history has that release as marks (Temporal's patches). A run begins with the newest release that all
-running workers know (`oldhost_sync/release_watch.py`), so that each of them can continue it.
+running workers know (`oldhost_sync/worker/release_watch.py`), so that each of them can continue it.
 """
 
 from collections.abc import Callable, Collection

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from oldhost_sync.probes.health import NEEDS_LOOK_SECONDS, Need, Readiness, troubles
 from oldhost_sync.relay.host_relay import HostRelay
 from oldhost_sync.relay.relay import RelayState
 from oldhost_sync.relay.watchdog import Watchdog
-from oldhost_sync.role_health import NEEDS_LOOK_SECONDS, Need, Readiness, troubles
 
 _TROUBLES = {
     RelayState.STARTING: "it has just started",

@@ -22,7 +22,7 @@ from oldhost_sync.relay.writer_watch import Action, CloseAlerts, OpenAlert, Star
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, Writers
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
-from oldhost_sync.writer_health import WriterHealth, trouble
+from oldhost_sync.temporal.writer_health import WriterHealth, trouble
 
 logger = logging.getLogger(__name__)
 

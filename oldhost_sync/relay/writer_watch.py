@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oldhost_sync.writer_health import WriterHealth, WriterState
+from oldhost_sync.temporal.writer_health import WriterHealth, WriterState
 
 CLOSED, PAUSED, FAILING, NO_WORKER, AWAY = KINDS = (
     "writer-closed",

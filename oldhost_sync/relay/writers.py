@@ -13,9 +13,9 @@ from typing import Protocol, TypeVar
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from oldhost_sync import temporal
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.writer_health import WriterHealth, is_task_queue_polled, writer_health
+from oldhost_sync.temporal import client as temporal
+from oldhost_sync.temporal.writer_health import WriterHealth, is_task_queue_polled, writer_health
 from workflows.messages import WriterPolicy
 
 T = TypeVar("T")

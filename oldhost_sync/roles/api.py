@@ -15,16 +15,15 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
-from oldhost_sync import temporal
 from oldhost_sync.api import limits
+from oldhost_sync.api.access.doors import Door
+from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.connection import BoundedConnection
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.doors import Door
 from oldhost_sync.api.host_apps import HostApps
 from oldhost_sync.api.metrics import RequestMetrics
-from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.credentials import all_tokens
@@ -34,6 +33,7 @@ from oldhost_sync.settings import Settings, SettingsError, bind_address
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
 from oldhost_sync.store.prerequisites import check_database
+from oldhost_sync.temporal import client as temporal
 from oldhost_sync.traces.role_tracer import role_tracer
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,9 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
 
-from oldhost_sync import temporal
+from oldhost_sync.probes.health import Liveness, Need, Readiness, running_during
+from oldhost_sync.probes.needs import database_need, temporal_need
+from oldhost_sync.probes.server import served
 from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_tracer import FateTracer
 from oldhost_sync.relay.fate_writer import FateWriter
@@ -29,9 +31,6 @@ from oldhost_sync.relay.readiness import ReadinessCheck
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
-from oldhost_sync.role_health import Liveness, Need, Readiness, running_during
-from oldhost_sync.role_needs import database_need, temporal_need
-from oldhost_sync.role_server import served
 from oldhost_sync.roles.alert_delivery import CONNECTIONS as DELIVERY_CONNECTIONS
 from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.host_relays import host_relays
@@ -41,6 +40,7 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
 from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
+from oldhost_sync.temporal import client as temporal
 from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
 

@@ -39,26 +39,26 @@ from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.policy.release import RELEASE
-from oldhost_sync.release_watch import ReleaseWatch
-from oldhost_sync.role_health import Liveness, Readiness, running_during
-from oldhost_sync.role_server import served
+from oldhost_sync.probes.health import Liveness, Readiness, running_during
+from oldhost_sync.probes.server import served
 from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.interpreter import hold_many_objects, share_among_threads
 from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.roles.opening_slots import DATABASE_ACTIVITIES, DatabaseActivityLimit, shared_slots
 from oldhost_sync.roles.workflow_slots import WorkflowSlots
-from oldhost_sync.search_attributes import Registration
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.store.worker_presence import SAID_EVERY_SECONDS, WorkerPresence
 from oldhost_sync.telemetry import WorkerMetrics, show_role
-from oldhost_sync.temporal import connect, leave, sdk_runtime, writer_policy
+from oldhost_sync.temporal.client import connect, leave, sdk_runtime, writer_policy
+from oldhost_sync.temporal.search_attributes import Registration
 from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
 from oldhost_sync.user_errors import leave_after
-from oldhost_sync.worker_readiness import watch_readiness
-from oldhost_sync.worker_watch import others_watched
+from oldhost_sync.worker.readiness import watch_readiness
+from oldhost_sync.worker.release_watch import ReleaseWatch
+from oldhost_sync.worker.watch import others_watched
 from workflows.messages import TASK_QUEUE, session_task_queue
 from workflows.nightly_resync import NightlyResyncWorkflow
 from workflows.sync_writer import SyncWriterWorkflow

@@ -1,6 +1,6 @@
 """Which workers are at work, and which release each knows: a worker reports it every ten seconds, and when it stops.
 
-A run of the writer begins with the newest release that all of them know (`oldhost_sync/release_watch.py`).
+A run of the writer begins with the newest release that all of them know (`oldhost_sync/worker/release_watch.py`).
 """
 
 from __future__ import annotations

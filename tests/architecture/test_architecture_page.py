@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 
 from tests.architecture.project_files import ROOT
 
@@ -36,16 +37,22 @@ def test_the_drawing_of_the_journey_shows_the_files_of_the_table() -> None:
     assert shown == [(step, name.removeprefix("oldhost_sync/")) for step, name in enumerate(journey(), start=1)]
 
 
+def modules(folder: Path) -> set[str]:
+    """The modules and packages in a folder of the repository, by their full names."""
+    return {
+        ".".join(path.with_suffix("").relative_to(ROOT).parts)
+        for path in folder.iterdir()
+        if (path / "__init__.py").exists() or (path.suffix == ".py" and path.stem != "__init__")
+    }
+
+
 def test_every_module_stands_in_a_layer() -> None:
-    """A package stands for all in it, a module of the two flat folders for itself."""
+    """A package stands for all in it, or each of its modules for itself."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     (contract,) = [each for each in project["tool"]["importlinter"]["contracts"] if each["id"] == "layers"]
     stand = {name.strip("() ") for layer in contract["layers"] for name in layer.split(" : ")}
-    there = {
-        f"{folder}.{path.stem}"
-        for folder in ("oldhost_sync", "workflows")
-        for path in (ROOT / folder).iterdir()
-        if (path / "__init__.py").exists() or (path.suffix == ".py" and path.stem != "__init__")
-    }
+    there = {name for folder in ("oldhost_sync", "workflows") for name in modules(ROOT / folder)}
+    for package in [each for each in there - stand if (ROOT / each.replace(".", "/")).is_dir()]:
+        there = there - {package} | modules(ROOT / package.replace(".", "/"))
     assert sorted(there - stand) == []
     assert sorted(name for name in stand - there if "." in name) == []

@@ -23,8 +23,8 @@ from temporalio.client import AsyncActivityCancelledError, Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from oldhost_sync.temporal import writer_handle
-from oldhost_sync.writer_health import describe_writer
+from oldhost_sync.temporal.client import writer_handle
+from oldhost_sync.temporal.writer_health import describe_writer
 from tests.faults.database_clock import DatabaseClock
 from tests.faults.foreign_locks import ForeignLock
 from tests.faults.product import Product

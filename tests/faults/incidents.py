@@ -34,7 +34,7 @@ from temporalio.service import RPCError
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.schema_migration import migrate
-from oldhost_sync.temporal import writer_handle, writer_policy
+from oldhost_sync.temporal.client import writer_handle, writer_policy
 from tests.faults import volume
 from tests.faults.large_migration import large_migration
 from tests.faults.old_rows import million_old_rows

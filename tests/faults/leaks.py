@@ -21,7 +21,7 @@ from typing import Self
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from oldhost_sync.writer_health import describe_writer
+from oldhost_sync.temporal.writer_health import describe_writer
 from tests.faults.product import Product
 
 SAMPLE_SECONDS = 5.0

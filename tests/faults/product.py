@@ -35,7 +35,7 @@ from oldhost_sync.stack.processes import Child
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.rules import seed_rules
 from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.temporal import DATA_CONVERTER, start_writer, writer_handle, writer_policy
+from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer, writer_handle, writer_policy
 from tests.faults.forked_child import ForkedChild
 
 T = TypeVar("T")

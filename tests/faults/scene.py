@@ -13,7 +13,7 @@ from typing import Any
 
 from temporalio.client import Client
 
-from oldhost_sync.temporal import DATA_CONVERTER, writer_handle
+from oldhost_sync.temporal.client import DATA_CONVERTER, writer_handle
 from tests.faults.product import Product
 from workflows.messages import workflow_id
 

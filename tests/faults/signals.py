@@ -19,7 +19,7 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 
-from oldhost_sync.temporal import DATA_CONVERTER, writer_policy
+from oldhost_sync.temporal.client import DATA_CONVERTER, writer_policy
 from tests.faults.product import Product
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, WriterInput, workflow_id
 

@@ -41,7 +41,7 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.books import Books, count_books, kept_books
 from oldhost_sync.store.schema_migration import migrate
 from oldhost_sync.store.views.sync_status import status_expression
-from oldhost_sync.temporal import writer_handle, writer_policy
+from oldhost_sync.temporal.client import writer_handle, writer_policy
 from tests.faults import checker
 from tests.faults.database_clock import DatabaseClock
 from tests.faults.further import Further

@@ -18,7 +18,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from oldhost_sync.policy.events import SendEnded
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.temporal import writer_handle, writer_policy
+from oldhost_sync.temporal.client import writer_handle, writer_policy
 from tests.faults.product import Product
 from workflows.messages import SendRequest
 

@@ -435,7 +435,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run that ended is shown as alive",
-        (Patch("oldhost_sync/writer_health.py", "    if not is_running(described):\n        return", "    if info.status == -1:\n        return"),),
+        (Patch("oldhost_sync/temporal/writer_health.py", "    if not is_running(described):\n        return", "    if info.status == -1:\n        return"),),
         levels=(WATCHES,),
     ),
     Mutant(
@@ -540,12 +540,12 @@ MUTANTS = (
     ),
     Mutant(
         "a run is begun with what this worker knows, whoever is at work beside it",
-        (Patch("oldhost_sync/release_watch.py", "return min(known.smallest, RELEASE)", "return RELEASE"),),
+        (Patch("oldhost_sync/worker/release_watch.py", "return min(known.smallest, RELEASE)", "return RELEASE"),),
         levels=(RELEASES,),
     ),
     Mutant(
         "what was read of the others long ago is believed",
-        (Patch("oldhost_sync/release_watch.py", "known is None or self.monotonic() > self._looked_at + FRESH_SECONDS", "known is None"),),
+        (Patch("oldhost_sync/worker/release_watch.py", "known is None or self.monotonic() > self._looked_at + FRESH_SECONDS", "known is None"),),
         levels=(RELEASES,),
     ),
     Mutant(
@@ -580,7 +580,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that lost its lock for a moment is said to have ended",
-        (Patch("oldhost_sync/worker_watch.py", "for name in [name for name in silent if name in still]:", "for name in silent:"),),
+        (Patch("oldhost_sync/worker/watch.py", "for name in [name for name in silent if name in still]:", "for name in silent:"),),
         levels=(ENDED_WORKERS,),
     ),
     Mutant(

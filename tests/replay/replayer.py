@@ -13,7 +13,7 @@ from pathlib import Path
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, WorkflowReplayResult
 
-from oldhost_sync.temporal import DATA_CONVERTER
+from oldhost_sync.temporal.client import DATA_CONVERTER
 from workflows.messages import workflow_id
 from workflows.sync_writer import SyncWriterWorkflow
 

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from temporalio.api.common.v1 import Payload
 
-from oldhost_sync.temporal import EXPANDED_BYTES_MAX, CompressLarge
+from oldhost_sync.temporal.client import EXPANDED_BYTES_MAX, CompressLarge
 
 
 def decoded(payload: Payload) -> Payload:

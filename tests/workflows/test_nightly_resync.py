@@ -11,7 +11,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Replayer, Worker
 
-from oldhost_sync.temporal import DATA_CONVERTER
+from oldhost_sync.temporal.client import DATA_CONVERTER
 from tests.workflows.conftest import Stage
 from workflows.messages import NIGHTLY_RESYNC_TYPE, NightlyResync
 from workflows.nightly_resync import NightlyResyncWorkflow

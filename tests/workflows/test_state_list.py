@@ -11,10 +11,10 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, Remove
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
-from oldhost_sync.search_attributes import Registration, register
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.temporal import DATA_CONVERTER
-from oldhost_sync.writer_health import writer_health
+from oldhost_sync.temporal.client import DATA_CONVERTER
+from oldhost_sync.temporal.search_attributes import Registration, register
+from oldhost_sync.temporal.writer_health import writer_health
 from tests.workflows.conftest import Stage, Writer
 from workflows.state_list import HOST, STATE
 
@@ -67,7 +67,7 @@ async def test_a_worker_registers_the_states_and_they_are_listed_from_its_second
         if len(looks) == 2:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr("oldhost_sync.search_attributes.asyncio.sleep", look_again)
+    monkeypatch.setattr("oldhost_sync.temporal.search_attributes.asyncio.sleep", look_again)
     registration = Registration()
     with pytest.raises(asyncio.CancelledError):
         await registration.watch(stage.env.client)

@@ -16,11 +16,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from oldhost_sync.api import planner_process
+from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.planner import Answer, Question, Scenario
 from oldhost_sync.planner.question import answer
 from oldhost_sync.roles.api import configure

@@ -10,11 +10,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
+from oldhost_sync.api.access.auth import ROLES_KEY, public_paths
+from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.app import create_app
-from oldhost_sync.api.auth import ROLES_KEY, public_paths
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.settings import Role
 from tests.integration.api.conftest import HOST, ScriptedWriter, a_client, served
 

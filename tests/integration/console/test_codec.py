@@ -20,7 +20,7 @@ from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.door import DECODE
 from oldhost_sync.console.layout import SIGN_IN
 from oldhost_sync.credentials import EncryptionKey
-from oldhost_sync.temporal import CompressThenEncrypt
+from oldhost_sync.temporal.client import CompressThenEncrypt
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
 
 KEY = EncryptionKey("2027", bytes(range(32)))

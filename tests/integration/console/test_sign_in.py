@@ -11,11 +11,11 @@ from fastapi.routing import APIRoute
 from sqlalchemy import Engine, text
 
 from oldhost_sync.api import limits
+from oldhost_sync.api.access.auth import ROLES_KEY
+from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.app import create_app
-from oldhost_sync.api.auth import ROLES_KEY
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.door import LINK, SESSION_COOKIE, THEME
 from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN

@@ -19,8 +19,8 @@ from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.temporal import DATA_CONVERTER, start_writer, writer_handle
-from oldhost_sync.writer_health import WriterHealth, WriterState
+from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer, writer_handle
+from oldhost_sync.temporal.writer_health import WriterHealth, WriterState
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 from workflows.messages import WriterPolicy
 

@@ -16,7 +16,7 @@ from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay.relay import Relay, RelayState
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.temporal import DATA_CONVERTER, signal_enqueue, writer_handle
+from oldhost_sync.temporal.client import DATA_CONVERTER, signal_enqueue, writer_handle
 from tests.integration.relay.listening import until
 from tests.integration.relay.test_outages import QUICK, running
 from tests.integration.store.writing import HOST, recorded, rows

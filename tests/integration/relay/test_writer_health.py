@@ -11,8 +11,8 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.temporal import DATA_CONVERTER, start_writer
-from oldhost_sync.writer_health import WriterHealth, WriterState, writer_health
+from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer
+from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, writer_health
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, WriterPolicy
 
 pytestmark = pytest.mark.temporal

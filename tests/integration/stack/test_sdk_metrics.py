@@ -16,7 +16,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from oldhost_sync.settings import SettingsError, load_settings
 from oldhost_sync.stack.ports import free_port
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.temporal import SDK_METRICS, connect, sdk_runtime
+from oldhost_sync.temporal.client import SDK_METRICS, connect, sdk_runtime
 
 NEEDED = (
     "worker_task_slots_used",

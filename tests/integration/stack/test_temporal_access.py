@@ -8,7 +8,7 @@ import pytest
 from temporalio.service import RPCError
 
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.temporal import TemporalUnavailable, connect, start_writer
+from oldhost_sync.temporal.client import TemporalUnavailable, connect, start_writer
 from tests.integration.stack.tls_proxy import NAME, Authority, tls_proxy
 from workflows.messages import WriterPolicy
 

@@ -16,12 +16,12 @@ from sqlalchemy import Engine
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.service import RPCError, RPCStatusCode
 
-from oldhost_sync import worker_watch
 from oldhost_sync.policy.release import KNOWS_ENDED_WORKERS
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.worker_locks import LOCK_NAME, hold, is_free
 from oldhost_sync.store.worker_presence import WorkerPresence
-from oldhost_sync.worker_watch import WorkerWatch, in_ring
+from oldhost_sync.worker import watch as worker_watch
+from oldhost_sync.worker.watch import WorkerWatch, in_ring
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql
 

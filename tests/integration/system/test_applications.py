@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from oldhost_sync.temporal import writer_handle
+from oldhost_sync.temporal.client import writer_handle
 from tests.faults.history import holds
 from tests.faults.product import Product
 from tests.integration.system.changes import MARKER, record

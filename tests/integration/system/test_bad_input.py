@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
-from oldhost_sync.temporal import start_writer, writer_handle, writer_policy
-from oldhost_sync.writer_client import WriterClient
+from oldhost_sync.temporal.client import start_writer, writer_handle, writer_policy
+from oldhost_sync.temporal.writer_client import WriterClient
 from tests.faults.product import Product
 from tests.integration.activities.webhook import Webhook, serving
 from tests.integration.system.changes import record

@@ -11,7 +11,7 @@ import pymysql
 import pytest
 from temporalio.client import Client
 
-from oldhost_sync.temporal import writer_handle, writer_policy
+from oldhost_sync.temporal.client import writer_handle, writer_policy
 from tests.faults.product import Product
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from oldhost_sync.credentials import EncryptionKey
-from oldhost_sync.temporal import data_converter, start_writer, writer_handle, writer_policy
+from oldhost_sync.temporal.client import data_converter, start_writer, writer_handle, writer_policy
 from tests.faults.product import Product
 from workflows.messages import OperatorRequest
 

@@ -10,8 +10,8 @@ import pytest
 from temporalio.client import Client
 
 from oldhost_sync.policy.release import RELEASE
-from oldhost_sync.release_watch import run_release
-from oldhost_sync.writer_health import describe_writer
+from oldhost_sync.temporal.writer_health import describe_writer
+from oldhost_sync.worker.release_watch import run_release
 from tests.faults.load import Load
 from tests.faults.product import ROOT, Product
 from tests.faults.release import NEXT, next_release

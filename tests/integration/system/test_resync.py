@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from oldhost_sync.nightly_resync import handle_of
+from oldhost_sync.temporal.nightly_resync import handle_of
 from tests.faults.product import Product
 from tests.integration.system.commands import oldhost_sync
 

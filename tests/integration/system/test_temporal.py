@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.temporal import writer_handle
+from oldhost_sync.temporal.client import writer_handle
 from tests.faults.product import Product
 from tests.integration.system.changes import record
 from tests.integration.system.commands import starter

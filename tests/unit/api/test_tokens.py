@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oldhost_sync.api.auth import Caller
-from oldhost_sync.api.tokens import LOOKED_AT_EVERY_SECONDS, Tokens
+from oldhost_sync.api.access.auth import Caller
+from oldhost_sync.api.access.tokens import LOOKED_AT_EVERY_SECONDS, Tokens
 from oldhost_sync.settings import ApiToken, Role
 
 TOKENS = Tokens([ApiToken(name, Role.APP, hashlib.sha256(name.encode()).hexdigest()) for name in ("first", "last")])

@@ -16,9 +16,9 @@ from oldhost_sync.cli.main import app, run
 from oldhost_sync.environment import adopt, settings_of_a_new_stack
 from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
-from oldhost_sync.temporal import TemporalUnavailable
+from oldhost_sync.temporal.client import TemporalUnavailable
+from oldhost_sync.temporal.writer_client import Cause, QueryRefused, UpdateRefused, WriterError, WriterUnavailable
 from oldhost_sync.user_errors import explain
-from oldhost_sync.writer_client import Cause, QueryRefused, UpdateRefused, WriterError, WriterUnavailable
 
 COMMANDS = [
     "up",

@@ -20,7 +20,7 @@ from oldhost_sync.telemetry import (
     WorkerMetrics,
     show_role,
 )
-from oldhost_sync.temporal import SDK_METRICS
+from oldhost_sync.temporal.client import SDK_METRICS
 from tests.monitoring.alert_rules import ROOT, rules
 
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "oldhost-sync.json").read_text())

@@ -17,7 +17,7 @@ from oldhost_sync.relay.writer_watch import (
     TemporalAway,
     WriterWatch,
 )
-from oldhost_sync.writer_health import WriterHealth, WriterState
+from oldhost_sync.temporal.writer_health import WriterHealth, WriterState
 
 RUNNING = WriterHealth(WriterState.RUNNING)
 FAILS = WriterHealth(WriterState.FAILING, "its workflow task fails: Failed decoding arguments")

@@ -1,0 +1,141 @@
+"""The known tokens: those of the settings, and those of a file that is read again when it changes.
+
+The server knows only SHA-256 digests. Every known digest is compared, in constant time, so that the time taken reveals
+nothing about them. A file that can't be read or is invalid changes nothing: the previous tokens stay valid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from oldhost_sync.api.access.auth import Caller
+from oldhost_sync.credentials import ApiToken, all_tokens, check_names
+
+logger = logging.getLogger("oldhost_sync.api")
+
+# How soon a changed file is noticed; checking costs some microseconds.
+LOOKED_AT_EVERY_SECONDS = 1.0
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    digest: bytes
+    token: ApiToken
+    caller: Caller
+
+
+class Tokens:
+    """`file`: a file with more tokens. `host`: tokens for other hosts are unknown here; None: all tokens are known.
+    `now`: the time of day, for expiry; `clock`: seconds, monotonic.
+
+    Raises ValueError or OSError if the file can't be used at the start.
+    """
+
+    def __init__(
+        self,
+        tokens: Iterable[ApiToken],
+        *,
+        file: Path | None = None,
+        host: str | None = None,
+        now: Callable[[], datetime] = _now,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._of_settings = tuple(tokens)
+        self._file = file
+        self._host = host
+        self._now = now
+        self._clock = clock
+        self._looked_at = clock()
+        self._seen = _stamp(file) if file else None
+        self._known = _known(all_tokens(self._of_settings, file), host)
+        self._used: dict[bytes, str] = {}
+
+    def identify(self, authorization: bytes | None) -> Caller | None:
+        """The caller for an `Authorization` header; None if it has no known and valid token."""
+        found = self._find(authorization)
+        if found is None or found.token.has_expired(self._now()):
+            return None
+        self._used[found.token.fingerprint] = found.token.name
+        return found.caller
+
+    def why_refused(self, authorization: bytes | None) -> str:
+        """Why :meth:`identify` returned None; reveals nothing of a secret."""
+        if not authorization:
+            return "no token"
+        found = self._find(authorization)
+        return "an unknown token" if found is None else f"the token of {found.token.name}, which has expired"
+
+    def owner(self, name: str, fingerprint: bytes) -> Caller | None:
+        """The caller whose token has this name and fingerprint; None if it was removed, replaced, or has expired."""
+        self._look_at_file()
+        for each in self._known:
+            same = hmac.compare_digest(each.token.fingerprint, fingerprint)
+            if same and each.token.name == name and not each.token.has_expired(self._now()):
+                return each.caller
+        return None
+
+    def knows(self, name: str) -> bool:
+        """Whether a token of this name is known, expired or not."""
+        self._look_at_file()
+        return any(each.token.name == name for each in self._known)
+
+    def take_used(self) -> dict[bytes, str]:
+        """The fingerprints and names of the tokens used since the last time."""
+        used, self._used = self._used, {}
+        return used
+
+    def _find(self, authorization: bytes | None) -> _Known | None:
+        self._look_at_file()
+        scheme, _, token = (authorization or b"").partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        given = hashlib.sha256(token.strip()).digest()
+        found: _Known | None = None
+        for each in self._known:
+            if hmac.compare_digest(given, each.digest):
+                found = each
+        return found
+
+    def _look_at_file(self) -> None:
+        if self._file is None or self._clock() - self._looked_at < LOOKED_AT_EVERY_SECONDS:
+            return
+        self._looked_at = self._clock()
+        stamp = _stamp(self._file)
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self._known = _known(all_tokens(self._of_settings, self._file), self._host)
+        except (OSError, ValueError) as error:
+            logger.error("the file of tokens can't be used; the previous tokens stay valid: %s", error)  # noqa: TRY400
+            return
+        logger.info("the file of tokens was read again: %d tokens are known", len(self._known))
+
+
+def _known(tokens: tuple[ApiToken, ...], host: str | None) -> list[_Known]:
+    check_names(tokens)
+    return [
+        _Known(bytes.fromhex(each.sha256_hex), each, Caller(each.name, each.role, fingerprint=each.fingerprint))
+        for each in tokens
+        if host is None or each.is_for(host)
+    ]
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    """A value that changes when the file changes or a link points to another file; empty if there is no file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev

@@ -1,0 +1,76 @@
+"""Alerts: list them, acknowledge them, close informational ones. Who did it and why is recorded in the audit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Query, Request
+
+from oldhost_sync.api import limits, schemas
+from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
+from oldhost_sync.api.alert_acts import act_on_alert
+from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
+from oldhost_sync.api.schemas import ReasonedRequest
+from oldhost_sync.policy.alert_kinds import may_close, runbook
+from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
+from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
+
+AlertId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The alert's id")]
+
+
+class AlertRoutes:
+    def __init__(self, parts: Dependencies) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "alerts")
+        add("GET", "/api/alerts", self.list, schemas.AlertPage, "Alerts, newest first", WATCHERS, (405, 422))
+        for action, handler, reason in (
+            ("acknowledge", self.acknowledge, "I am looking into it"),
+            ("close", self.close, "The application's team knows; the error is corrected"),
+        ):
+            path, summary = f"/api/alerts/{{alert_id}}/{action}", f"{action.capitalize()} an alert"
+            body = json_body(ReasonedRequest, example={"reason": reason})
+            add("POST", path, handler, schemas.Alert, summary, OPERATORS, (404, 405, 409, 413, 415, 422), **body)
+
+    async def list(
+        self,
+        open: Annotated[bool, Query(description="Only open ones; see `state`")] = True,  # noqa: A002 - the query's word
+        state: Annotated[State | None, Query(description="Use instead of `open`: open, closed or all")] = None,
+        kind: Annotated[
+            str | None, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX, description="Only alerts of this kind")
+        ] = None,
+        cursor: Cursor = None,
+        limit: Limit = limits.PAGE_DEFAULT,
+    ) -> schemas.AlertPage:
+        before_id = read_number_cursor(cursor)
+        host = self._parts.host
+        found = await self._parts.database.run(
+            lambda connection: list_alerts(
+                connection, host, open_only=open, state=state, kind=kind, limit=limit + 1, before_id=before_id
+            )
+        )
+        page = [_shown(each) for each in found[:limit]]
+        return schemas.AlertPage(alerts=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
+
+    async def acknowledge(self, request: Request, alert_id: AlertId) -> schemas.Alert:
+        """Records that you are looking after it. The alert stays open, and it is reported again if it gets worse."""
+        return await self._act(request, "acknowledge", alert_id)
+
+    async def close(self, request: Request, alert_id: AlertId) -> schemas.Alert:
+        """Possible only if the product can't detect the end of the cause (`may_close`); it closes all other alerts
+        itself.
+        """
+        return await self._act(request, "close", alert_id)
+
+    async def _act(self, request: Request, action: str, alert_id: int) -> schemas.Alert:
+        body = await read_body(request, ReasonedRequest)
+        return _shown(await act_on_alert(self._parts, action, alert_id, caller_of(request).operator, body.reason))
+
+
+def _shown(alert: RaisedAlert) -> schemas.Alert:
+    may = alert.closed_at is None and may_close(alert.kind)
+    return schemas.Alert(id=alert.alert_id, **asdict(alert), may_close=may, runbook=runbook(alert.kind))

@@ -1,0 +1,201 @@
+"""Changes of any entity: create, schedule and cancel them, ask for the fate of one, or follow all fates."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, replace
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Query, Request, Response
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.access.auth import READERS, WRITERS, Caller, adder, caller_of
+from oldhost_sync.api.access.ownership import may_see, owns, source_of
+from oldhost_sync.api.bodies import read_body, write_body
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_key
+from oldhost_sync.api.problems import Problem, cursor_gone, unknown_change
+from oldhost_sync.api.responses import accepted_answer, recorded, recorded_answer
+from oldhost_sync.api.schemas import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
+from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
+from oldhost_sync.settings import Role
+from oldhost_sync.store.intake import schedule
+from oldhost_sync.store.intake.change_recorder import SCHEDULED, RecordedChange, record_change
+from oldhost_sync.store.intake.validation import accept
+from oldhost_sync.store.views import change_feed, change_status
+
+# `:path`, because a key may hold a slash.
+_CHANGE = "/api/changes/{idempotency_key:path}"
+Key = Annotated[
+    str, Path(min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX, description="The write's idempotency key")
+]
+Since = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        description="`next_cursor` of the last answer; 'latest': only fates that are decided from now on; "
+        "empty: from the oldest fate on",
+    ),
+]
+LATEST = "latest"
+
+_DOOR_CODE = {
+    "entity_type": "unit",
+    "entity_id": "12B",
+    "event_type": "door_code_changed",
+    "payload": {"door_code": "4711"},
+}
+_EMERGENCY = {"entity_type": "unit", "entity_id": "12B", "event_type": "guest_locked_out", "payload": {"guest": "g-77"}}
+
+
+class ChangeRoutes:
+    def __init__(self, parts: Dependencies) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "changes")
+        later = {**_DOOR_CODE, "not_before": "2026-12-24T14:00:00Z"}
+        body = write_body(NewChange, a_door_code=_DOOR_CODE, an_emergency=_EMERGENCY, later=later)
+        add("POST", "/api/changes", self.create, Accepted, "Create a change", WRITERS, (405, 413, 415, 422), **body)
+        follow = "Follow the fates of changes"
+        add("GET", "/api/changes", self.feed, Feed, follow, READERS, (304, 405, 410, 422))
+        add("GET", _CHANGE, self.fate, Fate, "A change's fate, with all its steps", READERS, (404, 405, 422))
+        cancel = "Cancel a scheduled change that is not due yet"
+        add("DELETE", _CHANGE, self.cancel, Cancelled, cancel, WRITERS, (404, 405, 409, 422))
+
+    async def create(self, request: Request) -> Response:
+        """Recorded at once, or kept until `not_before`. The server's rules decide its class, the database its order."""
+        body = await read_body(request, NewChange)
+        key = request_key(request, body.idempotency_key)
+        host, source = self._parts.host, source_of(request)
+        caller, quotas = caller_of(request), self._parts.quotas
+        quotas.changes(caller, [body.event_type])
+        if body.not_before is not None:
+            fn = partial(self._schedule, body=body, key=key.text, source=source)
+            with quotas.given_back(caller, [body.event_type]):
+                return accepted_answer(await recorded(self._parts.database.run(fn), key))
+        change = accept(host=host, source=source, **body.model_dump() | {"idempotency_key": key.text})
+        return await recorded_answer(self._parts.commits, change, key)
+
+    def _schedule(self, connection: Connection, *, body: NewChange, key: str, source: str) -> RecordedChange:
+        host = self._parts.host
+        given = body.model_dump() | {"idempotency_key": key}
+        change = record_change(connection, host=host, source=source, **given)
+        if not change.duplicate:
+            self._parts.quotas.scheduled(connection, [accept(host=host, source=source, **given)])
+        elif change.scheduled_id is None:
+            # It was scheduled and has been recorded since: the first answer was that for the scheduled change.
+            scheduled = schedule.scheduled_of_key(connection, host, key)
+            if scheduled is not None:
+                return replace(change, scheduled_id=scheduled.scheduled_id, sync_status=SCHEDULED)
+        return change
+
+    async def fate(self, request: Request, idempotency_key: Key) -> Fate:
+        """All steps with their times (accepted, relayed, reserved, sent, answered), and what the change is waiting for.
+        An application can only ask for its own changes: one that another token made is not found.
+        """
+        host = self._parts.host
+        found = await self._parts.database.run(
+            lambda connection: change_status.find_fate(connection, host, idempotency_key)
+        )
+        if found is None or not may_see(caller_of(request), found.source):
+            raise _unknown()
+        return Fate.model_validate(asdict(found))
+
+    async def cancel(self, request: Request, idempotency_key: Key) -> Cancelled:
+        """Possible until the change is due. An application can cancel its own changes, an operator any. It is recorded
+        in the audit. Cancelling twice is not an error.
+        """
+        fn = partial(_cancel, host=self._parts.host, idempotency_key=idempotency_key, caller=caller_of(request))
+        cancelled_at = await self._parts.database.run(fn)
+        return Cancelled(idempotency_key=idempotency_key, cancelled_at=cancelled_at)
+
+    async def feed(self, request: Request, since: Since = None, limit: Limit = limits.PAGE_DEFAULT) -> Response:
+        """Every fate once, in the order in which they were decided; none is skipped, even if transactions overlap.
+
+        410: fates after this cursor have been deleted (they are kept for 90 days), or it is from an older release. Read
+        the present state of what you follow (`GET /api/units`), and continue from `oldest_cursor`. An application does
+        not get the fates of other tokens' changes, so a page may be short or empty although there is `more`.
+        """
+        host = self._parts.host
+        if since == LATEST:
+            start = await self._parts.database.run(lambda connection: change_feed.latest_cursor(connection, host))
+        else:
+            start = change_feed.BEGINNING if since is None else read_feed_cursor(since)
+        try:
+            page = await self._parts.database.run(
+                lambda connection: change_feed.read_feed(connection, host, start, limit=limit)
+            )
+        except change_feed.CursorForgotten as forgotten:
+            raise cursor_gone(
+                "Fates after this cursor are no longer kept.", oldest=feed_cursor(forgotten.oldest)
+            ) from None
+        caller = caller_of(request)
+        seen = [row for row in page.rows if may_see(caller, row.pop("source"))]
+        return _feed_answer(replace(page, rows=seen), request.headers.get("if-none-match"))
+
+
+def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: Caller) -> datetime:
+    """Returns when it was cancelled, now or earlier. Raises a Problem: 403, 404 or 409."""
+    found = change_status.find_fate(connection, host, idempotency_key)
+    if found is None or not may_see(caller, found.source):
+        raise _unknown()
+    if caller.role is not Role.OPS and not owns(caller, found.source):
+        raise Problem(
+            403,
+            "not-yours",
+            "Your token did not make this change",
+            "An application can only cancel changes that its own token made.",
+            "Ask an operator to cancel it.",
+        )
+    schedule.cancel_by_operator(connection, host, idempotency_key, operator=caller.operator, reason="")
+    scheduled = schedule.scheduled_of_key(connection, host, idempotency_key)
+    if scheduled is not None and scheduled.cancelled_at is not None:
+        return scheduled.cancelled_at
+    raise Problem(
+        409,
+        "already-recorded",
+        "It is too late to cancel this change",
+        "It is recorded and will be sent to OldHost.",
+        "Make another change that undoes it; GET /api/changes/{idempotency_key} shows its progress.",
+    )
+
+
+def _unknown() -> Problem:
+    return unknown_change("No change has that key, or it is too old and has been deleted.")
+
+
+def _feed_answer(page: change_feed.FeedPage, if_none_match: str | None) -> Response:
+    poll = _next_poll(page)
+    content = Feed(
+        changes=[FeedItem(**row) for row in page.rows],
+        next_cursor=feed_cursor(page.cursor),
+        more=page.more,
+        next_poll=poll,
+    )
+    # The ETag does not cover `next_poll`, which is only advice.
+    known = content.model_dump_json(exclude={"next_poll"})
+    tag = f'"{hashlib.sha256(known.encode()).hexdigest()[:32]}"'
+    headers = {"ETag": f"W/{tag}", "Cache-Control": "private, no-cache", "Retry-After": str(poll)}
+    if if_none_match is not None and _matches(tag, if_none_match):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(content.model_dump_json(), headers=headers, media_type="application/json")
+
+
+def _matches(tag: str, if_none_match: str) -> bool:
+    """RFC 9110, 13.1.2: any tag of the list matches by weak comparison, or the header is `*`."""
+    given = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]
+    return tag in given or given == ["*"]
+
+
+def _next_poll(page: change_feed.FeedPage) -> int:
+    """At once while there is more, soon after a page with fates, and least often when nothing is outstanding."""
+    if page.more:
+        return 0
+    if page.rows:
+        return limits.FEED_POLL_SECONDS_BUSY
+    return limits.FEED_POLL_SECONDS if page.outstanding else limits.FEED_POLL_SECONDS_IDLE

@@ -1,0 +1,153 @@
+"""Changes that OldHost rejected: list them, one by one or grouped by reason, and retry them, discard them, or replace
+them with a corrected copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Query, Request, Response
+
+from oldhost_sync.api import limits, view_schemas
+from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
+from oldhost_sync.api.access.ownership import source_of
+from oldhost_sync.api.bodies import json_body, read_body, write_body
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor, request_key
+from oldhost_sync.api.letter_decisions import decide_group, decide_letters, decide_one, replace_letter
+from oldhost_sync.api.problems import field_invalid
+from oldhost_sync.api.schemas import ActionResult, DeadLetter, DeadLetterPage, ReasonedRequest
+from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.store.intake.replacement import Correction
+from oldhost_sync.store.views import overview
+from oldhost_sync.store.views.dead_letter_groups import ids_of_group, list_groups
+
+ChangeId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The rejected change's id")]
+Group = Annotated[
+    str | None, Query(min_length=1, max_length=TEXT_LENGTH_MAX, description="Only letters of this group (its `reason`)")
+]
+_ERRORS = (404, 405, 409, 413, 415, 422)
+_WHY = {"retry": "The guest's record was corrected at OldHost", "discard": "The booking no longer exists"}
+
+
+class DeadLetterRoutes:
+    def __init__(self, parts: Dependencies) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "dead letters")
+        title = "Undecided dead letters, oldest first"
+        add("GET", "/api/dead-letters", self.list, DeadLetterPage, title, WATCHERS, (405, 422))
+        title = "Dead letters, grouped by OldHost's reason"
+        add("GET", "/api/dead-letters/groups", self.groups, view_schemas.LetterGroups, title, WATCHERS, (405,))
+        for action, handler, several in (
+            ("retry", self.retry, self.retry_several),
+            ("discard", self.discard, self.discard_several),
+        ):
+            path, title = f"/api/dead-letters/{{change_id}}/{action}", f"{action.capitalize()} a rejected change"
+            body = json_body(ReasonedRequest, example={"reason": _WHY[action]})
+            add("POST", path, handler, ActionResult, title, OPERATORS, _ERRORS, **body)
+            some = json_body(
+                view_schemas.Letters,
+                a_selection={"reason": _WHY[action], "change_ids": [4712, 4719]},
+                a_group={"reason": _WHY[action], "group": "no such guest", "up_to": 4719},
+            )
+            path, title = f"/api/dead-letters/{action}", f"{action.capitalize()} several rejected changes"
+            add("POST", path, several, view_schemas.LettersDecided, title, OPERATORS, (405, 413, 415, 422), **some)
+        body = write_body(
+            view_schemas.Replacement, a_guest={"reason": "The guest's id was wrong", "payload": {"guest": "g-78"}}
+        )
+        title = "Send a corrected copy and discard the rejected change"
+        path = "/api/dead-letters/{change_id}/replace"
+        add("POST", path, self.replace, view_schemas.Replaced, title, OPERATORS, _ERRORS, **body)
+
+    async def list(
+        self, group: Group = None, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT
+    ) -> DeadLetterPage:
+        """Payloads are not shown; `GET /api/outbox/{change_id}/payload` returns one."""
+        after_id = read_number_cursor(cursor) or 0
+        host = self._parts.host
+        if group is None:
+            found = await self._parts.database.run(
+                lambda connection: overview.list_dead_letters(connection, host, after_id=after_id, limit=limit + 1)
+            )
+        else:
+            found = await self._parts.database.run(
+                lambda connection: overview.dead_letters_of(
+                    connection,
+                    host,
+                    ids_of_group(connection, host, group, after_id=after_id, limit=limit + 1),
+                )
+            )
+        page = [DeadLetter(**letter) for letter in found[:limit]]
+        return DeadLetterPage(dead_letters=page, next_cursor=str(page[-1].change_id) if len(found) > limit else None)
+
+    async def groups(self) -> view_schemas.LetterGroups:
+        """Largest group first; reasons that differ only in numbers form one group. At most 5,000 letters are read."""
+        host = self._parts.host
+        found, more = await self._parts.database.run(lambda connection: list_groups(connection, host))
+        return view_schemas.LetterGroups(groups=[view_schemas.LetterGroup(**asdict(each)) for each in found], more=more)
+
+    async def retry(self, request: Request, change_id: ChangeId) -> ActionResult:
+        """It is sent again in its turn, followed by the changes held behind it."""
+        return await self._act("retry", request, change_id)
+
+    async def discard(self, request: Request, change_id: ChangeId) -> ActionResult:
+        """It is given up; the changes held behind it are sent in their turn."""
+        return await self._act("discard", request, change_id)
+
+    async def retry_several(self, request: Request) -> view_schemas.LettersDecided:
+        """At most 50 of a selection or a group, each as if requested alone; `left` above 0: there are more."""
+        return await self._act_on_several("retry", request)
+
+    async def discard_several(self, request: Request) -> view_schemas.LettersDecided:
+        """Like retry: at most 50, one after the other; decisions that were made stay in force."""
+        return await self._act_on_several("discard", request)
+
+    async def replace(self, request: Request, change_id: ChangeId) -> Response:
+        """The copy is a new change with its own key. It is sent after all changes of its entity that already wait,
+        including those held behind the rejected change. The audit links both. `discarded: false`: the copy is recorded,
+        but the dead letter is not discarded yet; send the same request again.
+        """
+        body = await read_body(request, view_schemas.Replacement)
+        key = request_key(request, body.idempotency_key)
+        correction = Correction(
+            change_id=change_id,
+            payload=body.payload,
+            operator=caller_of(request).operator,
+            source=source_of(request),
+            reason=body.reason,
+            key=None if key.is_new else key.text,
+        )
+        copy, discarded, message = await replace_letter(self._parts, correction)
+        answer = view_schemas.Replaced(
+            change_id=change_id,
+            replaced_by=copy.change_id or 0,
+            idempotency_key=copy.idempotency_key,
+            discarded=discarded is not None,
+            message=message,
+        )
+        return Response(answer.model_dump_json(), 202, media_type="application/json")
+
+    async def _act(self, action: str, request: Request, change_id: int) -> ActionResult:
+        body = await read_body(request, ReasonedRequest)
+        operator = caller_of(request).operator
+        message = await decide_one(self._parts, operator, action, change_id=change_id, reason=body.reason)
+        return ActionResult(action=action, operator=operator.name, message=message)
+
+    async def _act_on_several(self, action: str, request: Request) -> view_schemas.LettersDecided:
+        body = await read_body(request, view_schemas.Letters)
+        operator = caller_of(request).operator
+        if (body.change_ids is None) == (body.group is None):
+            raise field_invalid("body.change_ids", "give either change_ids or group")
+        if body.group is not None:
+            done = await decide_group(
+                self._parts, operator, action, group=body.group, up_to=body.up_to, reason=body.reason
+            )
+        else:
+            done = await decide_letters(
+                self._parts, operator, action, change_ids=body.change_ids or [], reason=body.reason
+            )
+        decided = sum(each.done for each in done.decisions)
+        return view_schemas.LettersDecided(action=action, operator=operator.name, decided=decided, **asdict(done))

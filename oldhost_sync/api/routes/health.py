@@ -1,0 +1,81 @@
+"""Liveness, readiness and metrics of the process.
+
+Liveness and readiness reveal nothing, so they need no token; metrics need one (role viewer or ops). Ready means that
+the database takes writes, has this release's schema and knows the hosts; Temporal is not needed to accept changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI, Response
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.api.access.auth import READERS, WATCHERS, access, adder
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.examples import METRICS
+from oldhost_sync.api.problems import database_unsuitable
+from oldhost_sync.api.readiness_look import ReadinessLook
+from oldhost_sync.api.schemas import Health
+from oldhost_sync.store.errors import SchemaTooOld, UnknownHost
+from oldhost_sync.store.prerequisites import require
+from oldhost_sync.store.views import readiness
+
+logger = logging.getLogger(__name__)
+
+
+class HealthRoutes:
+    def __init__(self, parts: Dependencies) -> None:
+        self._parts = parts
+        hosts = tuple(parts.tokens_by_host) or (parts.host,)
+        self._readiness = ReadinessLook(
+            lambda: parts.separate_connections.run(partial(_look, hosts=hosts)), parts.clock
+        )
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "health")
+
+        async def document() -> dict[str, Any]:
+            return app.openapi()
+
+        add("GET", "/healthz", self.alive, Health, "Is the process alive?", (), (405, 500))
+        add("GET", "/readyz", self.ready, Health, "Can it take changes?", (), (405, 500, 503))
+        page = {"200": {"content": {"text/plain": {"schema": {"type": "string"}, "example": METRICS}}}}
+        app.add_api_route(
+            "/metrics",
+            self.metrics,
+            methods=["GET"],
+            response_class=Response,
+            summary="Metrics for Prometheus",
+            operation_id="health_metrics",
+            tags=["health"],
+            **access(WATCHERS, errors=(405,), responses=page),
+        )
+        app.add_api_route("/openapi.json", document, methods=["GET"], include_in_schema=False, **access(READERS))
+
+    async def alive(self) -> Health:
+        return Health(status="ok")
+
+    async def ready(self) -> Any:
+        """503 if no change can be recorded now. The database is checked at most once a second."""
+        problem = await self._readiness.see()
+        # Not raised: the problem is shared, and every raise would add to its traceback.
+        return Health(status="ok") if problem is None else problem.response()
+
+    async def metrics(self) -> Response:
+        return Response(self._parts.metrics.text(), media_type=self._parts.metrics.content_type)
+
+
+def _look(connection: Connection, hosts: Sequence[str]) -> None:
+    """Raises when the database is away, takes no writes, lacks tables, or does not know a host."""
+    readiness.check_reads(connection)
+    readiness.check_writes(connection)
+    try:
+        require(connection, hosts)
+    except (SchemaTooOld, UnknownHost) as error:
+        logger.warning("no change can be recorded: %s", error)
+        # This route is public, so the answer does not reveal which hosts exist.
+        raise database_unsuitable("its schema is too old, or it does not know a host; see the API's log") from None

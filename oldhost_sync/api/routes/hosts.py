@@ -1,0 +1,44 @@
+"""The hosts that this process serves, and the state of each."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+
+from fastapi import FastAPI, Request
+from pydantic import BaseModel, Field
+
+from oldhost_sync.api.access.auth import READERS, adder, caller_of
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.host_apps import HOSTS
+from oldhost_sync.store.views.host_list import read_hosts
+
+
+class ServedHost(BaseModel):
+    """One host, as far as the database knows; GET /api/hosts/{host}/situation says whether its writer runs."""
+
+    host: str = Field(examples=["oldhost"])
+    state: str = Field(description="HALTED, BANNED, PAUSED, SENDING (something waits) or IDLE", examples=["SENDING"])
+    why: str = Field(description="Why sending is stopped; empty if it is not stopped")
+    oldest_waiting_at: datetime | None = Field(description="When its oldest waiting change was accepted")
+    open_alerts: int
+
+
+class ServedHosts(BaseModel):
+    hosts: list[ServedHost] = Field(description="The hosts that the caller's token is for; SYNC_HOST first")
+
+
+class HostRoutes:
+    def __init__(self, parts: Dependencies) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "hosts")
+        summary = "The hosts that are served, and the state of each"
+        add("GET", f"/api/{HOSTS}", self.list, ServedHosts, summary, READERS, (405,))
+
+    async def list(self, request: Request) -> ServedHosts:
+        """All other paths also exist for each host: `/api/hosts/{host}/changes` is `/api/changes` of that host."""
+        names = self._parts.hosts_for(caller_of(request).name)
+        found = await self._parts.database.run(lambda connection: read_hosts(connection, names))
+        return ServedHosts(hosts=[ServedHost(**asdict(each)) for each in found])

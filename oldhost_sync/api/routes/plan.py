@@ -1,0 +1,86 @@
+"""What if: a scenario, or the present backlog, simulated with the writer's own policy on a virtual clock. Nothing is
+sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Query
+from pydantic import BeforeValidator
+
+from oldhost_sync.api.access.auth import WATCHERS, adder
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.planner_process import PlanRequest
+from oldhost_sync.api.problems import field_invalid
+from oldhost_sync.api.view_schemas import Plan, PlanSample
+from oldhost_sync.planner import Scenario, ScenarioError
+from oldhost_sync.planner.scenario import MEANINGS
+
+_PEAK = Scenario()
+
+
+def _blank_is_none(value: Any) -> Any:
+    """A form sends an empty text for an empty field."""
+    return None if value == "" else value
+
+
+def _figure(name: str) -> Any:
+    return Query(description=MEANINGS[name])
+
+
+def wanted_plan(
+    from_now: Annotated[
+        bool, Query(description="Begin with the outstanding and scheduled changes, with the writer's settings")
+    ] = False,
+    rate: Annotated[float, Query(ge=0, description="With `from_now`: new changes per second, in this mix")] = 0.0,
+    units: Annotated[int, _figure("units")] = _PEAK.units,
+    changes: Annotated[int, _figure("changes")] = _PEAK.changes,
+    emergency_share: Annotated[float, _figure("emergency_share")] = _PEAK.emergency_share,
+    txn_share: Annotated[float, _figure("txn_share")] = _PEAK.txn_share,
+    duration_s: Annotated[float, _figure("duration_s")] = _PEAK.duration_s,
+    bursts: Annotated[int, _figure("bursts")] = _PEAK.bursts,
+    burst_changes: Annotated[int, _figure("burst_changes")] = _PEAK.burst_changes,
+    burst_per_s: Annotated[float, _figure("burst_per_s")] = _PEAK.burst_per_s,
+    ban_at_s: Annotated[float | None, BeforeValidator(_blank_is_none), _figure("ban_at_s")] = _PEAK.ban_at_s,
+    ban_s: Annotated[float, _figure("ban_s")] = _PEAK.ban_s,
+    latency_ms: Annotated[float, _figure("latency_ms")] = _PEAK.latency_ms,
+    debounce_s: Annotated[float, _figure("debounce_s")] = _PEAK.debounce_s,
+    max_wait_s: Annotated[float, _figure("max_wait_s")] = _PEAK.max_wait_s,
+    txn_per_lww: Annotated[int, _figure("txn_per_lww")] = _PEAK.txn_per_lww,
+    early_send_s: Annotated[float, _figure("early_send_s")] = _PEAK.early_send_s,
+    seed: Annotated[int, _figure("seed")] = _PEAK.seed,
+) -> PlanRequest:
+    """The plan that the query asks for. Raises a Problem that names an invalid parameter."""
+    given = locals()
+    try:
+        scenario = Scenario(**{name: given[name] for name in asdict(_PEAK)})
+    except ScenarioError as error:
+        name, _, why = str(error).partition(" ")
+        raise field_invalid(f"query.{name}", why) from None
+    return PlanRequest(scenario, from_now=from_now, rate=rate)
+
+
+WantedPlan = Annotated[PlanRequest, Depends(wanted_plan)]
+
+
+class PlanRoutes:
+    def __init__(self, parts: Dependencies) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "plan")
+        add("GET", "/api/plan", self.get, Plan, "Simulate a scenario, or the present backlog", WATCHERS, (405, 422))
+
+    async def get(self, wanted: WantedPlan) -> Plan:
+        """A simulation in virtual time. It takes some seconds, and only one runs at a time."""
+        planned = await self._parts.planner.plan(wanted)
+        found = planned.answer
+        return Plan(
+            scenario=asdict(planned.scenario),
+            notes=planned.live.notes() if planned.live else [],
+            figures=found.figures if found else None,
+            promises=found.promises if found else {},
+            samples=[PlanSample(**each) for each in found.samples] if found else [],
+        )

@@ -1,0 +1,116 @@
+"""Units: their shadow state, and the two writes that most applications need."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Literal
+
+from fastapi import FastAPI, Path, Query, Request, Response
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.access.auth import READERS, WRITERS, adder, caller_of
+from oldhost_sync.api.access.ownership import source_of
+from oldhost_sync.api.bodies import read_body, write_body
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.keys import Cursor, Limit, read_text_cursor, request_key, text_cursor
+from oldhost_sync.api.problems import Problem, method_not_allowed
+from oldhost_sync.api.responses import accepted_answer, recorded, recorded_answer
+from oldhost_sync.api.schemas import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
+from oldhost_sync.policy.limits import ID_LENGTH_MAX, UNIT_NAME_LENGTH_MAX
+from oldhost_sync.store.views import units as store
+
+# `:path`, because an id may hold a slash.
+_UNIT = "/api/units/{unit_id:path}"
+UnitId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH_MAX, description="The unit's id", examples=["12B"])]
+SyncStatus = Literal["PENDING_SYNC", "SYNCED", "SYNC_FAILED"]
+
+_STATUS = "/status"
+# 404: a path that contains something no id can contain (a line break).
+_WRITE_ERRORS = (404, 405, 413, 415, 422)
+
+
+class UnitRoutes:
+    def __init__(self, parts: Dependencies) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "units")
+        body = write_body(UnitStatus, clean={"status": "Clean"})
+        add("POST", _UNIT + _STATUS, self.set_status, Accepted, "Set a unit's status", WRITERS, _WRITE_ERRORS, **body)
+        example = {"name": "Seaview 12", "property_id": "seaview", "status": "Clean"}
+        body = write_body(UnitDetails, details=example)
+        add("PUT", _UNIT, self.put, UnitAccepted, "Create or change a unit", WRITERS, _WRITE_ERRORS, **body)
+        add("GET", "/api/units", self.list, UnitPage, "List units in id order", READERS, (405, 422))
+        add("GET", _UNIT, self.get, Unit, "One unit", READERS, (404, 405, 422))
+
+    async def set_status(self, request: Request, unit_id: UnitId) -> Response:
+        """Recorded at once, and sent to OldHost in its turn. A newer status replaces one that still waits."""
+        body = await read_body(request, UnitStatus)
+        key = request_key(request, body.idempotency_key)
+        change = store.status_change(
+            host=self._parts.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
+        )
+        self._parts.quotas.changes(caller_of(request), [change.event_type])
+        return await recorded_answer(self._parts.commits, change, key)
+
+    async def put(self, request: Request, unit_id: UnitId) -> Response:
+        """Records the unit's details and, if given, its status: both changes or neither."""
+        if unit_id.endswith(_STATUS):
+            # The caller means the other route; this must not create a unit with such an id.
+            raise method_not_allowed("PUT", "POST")
+        body = await read_body(request, UnitDetails)
+        key = request_key(request, body.idempotency_key)
+        host, source = self._parts.host, source_of(request)
+        details = store.details_change(
+            host=host, unit_id=unit_id, name=body.name, property_id=body.property_id, key=key.text, source=source
+        )
+        status = None
+        if body.status is not None:
+            status_key = key.text + store.STATUS_KEY_SUFFIX
+            status = store.status_change(host=host, unit_id=unit_id, status=body.status, key=status_key, source=source)
+        made = [change.event_type for change in (details, status) if change is not None]
+        self._parts.quotas.changes(caller_of(request), made)
+        fn = partial(store.record_details, details=details, status=status, key_is_new=key.is_new)
+        recording = self._parts.database.run_for_entity(fn, host, details.entity_type, unit_id)
+        changes = await recorded(recording, key)
+        return accepted_answer(changes[0], changes)
+
+    async def list(
+        self,
+        sync_status: Annotated[SyncStatus | None, Query(description="Only units in this state")] = None,
+        property_id: Annotated[
+            str | None, Query(min_length=1, max_length=ID_LENGTH_MAX, description="Only units of this property")
+        ] = None,
+        name: Annotated[
+            str | None, Query(min_length=1, max_length=UNIT_NAME_LENGTH_MAX, description="Only units with this name")
+        ] = None,
+        cursor: Cursor = None,
+        limit: Limit = limits.PAGE_DEFAULT,
+    ) -> UnitPage:
+        """A page of units; a cursor stays valid for ever.
+
+        A page may hold fewer units than `limit`, even none, before the list ends: continue while `next_cursor` is set.
+        """
+        after_id = read_text_cursor(cursor)
+        host = self._parts.host
+        wanted = store.UnitFilter(sync_status, property_id, name)
+        page = await self._parts.database.run(
+            lambda connection: store.list_units(connection, host, wanted, after_id=after_id, limit=limit)
+        )
+        next_cursor = None if page.next_after is None else text_cursor(page.next_after)
+        return UnitPage(units=[Unit(**asdict(unit)) for unit in page.units], next_cursor=next_cursor)
+
+    async def get(self, unit_id: UnitId) -> Unit:
+        """The newest accepted state, and whether OldHost has it."""
+        host = self._parts.host
+        unit = await self._parts.database.run(lambda connection: store.find_unit(connection, host, unit_id))
+        if unit is None:
+            raise Problem(
+                404,
+                "unknown-unit",
+                "There is no such unit",
+                "No change was ever accepted for a unit with that id.",
+                "Check the id; PUT /api/units/{id} creates a unit.",
+            )
+        return Unit(**asdict(unit))

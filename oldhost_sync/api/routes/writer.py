@@ -1,0 +1,109 @@
+"""The writer for operators: its status, and operators' actions."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+
+from oldhost_sync.api import limits, schemas, view_schemas
+from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, operator_request
+from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.schemas import Flush, ReasonedRequest, Resolve
+from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
+from oldhost_sync.store.ledger.halt_consequences import read_halt
+
+_ACT_ERRORS = (405, 409, 413, 415, 422)
+_SUMMARIES = {
+    "pause": "Pause the writer",
+    "resume": "Resume the writer",
+    "flush": "Send changes that wait in the debounce now",
+    "resolve": "Resolve a halt",
+}
+
+
+class WriterRoutes:
+    def __init__(self, parts: Dependencies) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "writer")
+        summary = "The writer's state, from the workflow and from the database"
+        add("GET", "/api/writer/status", self.status, schemas.WriterStatus, summary, WATCHERS, (405,))
+        summary = "Where the changes of one entity are in the writer"
+        add("GET", "/api/writer/find", self.find, schemas.EntityInWriter, summary, WATCHERS, (405, 409, 422))
+        summary = "What the writer sends next"
+        add("GET", "/api/writer/upcoming", self.upcoming, schemas.Upcoming, summary, WATCHERS, (405, 409, 422))
+        summary = "A halt, and the effects of both ways to end it"
+        add("GET", "/api/writer/halt", self.halt, view_schemas.HaltState, summary, WATCHERS, (405,))
+        for action, handler, model, example in (
+            ("pause", self.pause, ReasonedRequest, {"reason": "OldHost's operators asked for an hour without load"}),
+            ("resume", self.resume, ReasonedRequest, {"reason": "OldHost's maintenance is finished"}),
+            ("flush", self.flush, Flush, {"reason": "The owner waits", "entity_type": "unit", "entity_id": "12B"}),
+            ("resolve", self.resolve, Resolve, {"reason": "OldHost was restored from a backup", "mode": "resend"}),
+        ):
+            path, body = f"/api/writer/{action}", json_body(model, example=example)
+            add("POST", path, handler, schemas.ActionResult, _SUMMARIES[action], OPERATORS, _ACT_ERRORS, **body)
+
+    async def status(self) -> schemas.WriterStatus:
+        """Complete while Temporal answers; otherwise only the values from the database, and a note that says so."""
+        books, (workflow, note) = await asyncio.gather(self._parts.books.read(), self._ask_writer())
+        return schemas.WriterStatus(
+            host=self._parts.host, reachable=workflow is not None, note=note, workflow=workflow, **books
+        )
+
+    async def find(
+        self,
+        entity_id: Annotated[str, Query(min_length=1, max_length=ID_LENGTH_MAX)],
+        entity_type: Annotated[str, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX)] = "unit",
+    ) -> schemas.EntityInWriter:
+        """Changes wait in the debounce or in a lane, are in flight, or are held behind a rejected change."""
+        found = await self._parts.writer.query("find", entity_type, entity_id)
+        return schemas.EntityInWriter(entity_type=entity_type, entity_id=entity_id, workflow=found)
+
+    async def upcoming(self, count: Annotated[int, Query(ge=1, le=limits.UPCOMING_MAX)] = 20) -> schemas.Upcoming:
+        """In the order in which they would be sent if no further changes arrived."""
+        return schemas.Upcoming(upcoming=await self._parts.writer.query("upcoming", count))
+
+    async def halt(self) -> view_schemas.HaltState:
+        """The ledger and OldHost side by side, and what `adopt` and `resend` would do, by the nonce that OldHost
+        expected when it was last asked. `resolve` asks OldHost again, and decides nothing if its answer has changed.
+        """
+        host = self._parts.host
+        found = await self._parts.database.run(lambda connection: read_halt(connection, host))
+        return view_schemas.HaltState(halt=None if found is None else view_schemas.Halt.model_validate(asdict(found)))
+
+    async def pause(self, request: Request) -> schemas.ActionResult:
+        """Nothing is sent until `resume`; changes are still accepted and wait in the writer."""
+        return await self._act("pause", request, await read_body(request, ReasonedRequest))
+
+    async def resume(self, request: Request) -> schemas.ActionResult:
+        """Sending continues where it stopped."""
+        return await self._act("resume", request, await read_body(request, ReasonedRequest))
+
+    async def flush(self, request: Request) -> schemas.ActionResult:
+        """Changes that wait in the debounce, of one entity or of all, move to their lanes now."""
+        return await self._act("flush", request, await read_body(request, Flush))
+
+    async def resolve(self, request: Request) -> schemas.ActionResult:
+        """Ends a halt by an operator's decision, which no program may make."""
+        return await self._act("resolve", request, await read_body(request, Resolve))
+
+    async def _act(self, action: str, request: Request, body: ReasonedRequest) -> schemas.ActionResult:
+        asked = operator_request(request, **body.model_dump())
+        message = await self._parts.writer.update(action, asked)
+        return schemas.ActionResult(action=action, operator=asked.operator, message=message)
+
+    async def _ask_writer(self) -> tuple[dict[str, Any] | None, str | None]:
+        try:
+            answer = await self._parts.writer.query("status")
+        except Problem as problem:
+            return (
+                None,
+                f"{problem.content['detail']} The values from the database are below. Changes are still accepted.",
+            )
+        return answer if isinstance(answer, dict) else {"status": answer}, None

@@ -1,0 +1,113 @@
+"""A role's HTTP server: metrics, liveness, readiness. No token is needed, so it shows no secrets.
+
+`/metrics` is for Prometheus; `/healthz` and `/readyz` show the result of the role's last check (`role_health`), so
+probes cost nothing. Connections are few and short. Above the limit the oldest one is closed, so silent connections
+can't block others.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from oldhost_sync.probes.health import Liveness, Readiness
+from oldhost_sync.settings import bind_address
+
+# Each connection is a thread. Some probes and two Prometheus servers need only a few.
+CONNECTIONS_MAX = 32
+# A connection is for one request, from its first byte to the end of the answer.
+REQUEST_SECONDS_MAX = 10.0
+
+StartResponse = Callable[..., Any]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """`handle_error` logs nothing: that a client disconnected does not matter."""
+
+    daemon_threads = True
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self._open: dict[socket.socket, float] = {}
+        super().__init__(*given, **named)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        del client_address
+        for oldest in list(self._open)[: max(0, len(self._open) + 1 - CONNECTIONS_MAX)]:
+            self._end(oldest)
+        self._open[request] = time.monotonic()
+        return True
+
+    def service_actions(self) -> None:
+        """Called every half second."""
+        late = time.monotonic() - REQUEST_SECONDS_MAX
+        for connection, began in list(self._open.items()):
+            if began < late:
+                self._end(connection)
+
+    def _end(self, connection: socket.socket) -> None:
+        self._open.pop(connection, None)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)  # a thread that reads or writes gets an error
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        del request, client_address
+
+
+class _SilentHandler(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Log nothing: probes arrive every few seconds."""
+
+
+@contextmanager
+def served(
+    bind: str | None, registry: CollectorRegistry, readiness: Readiness, liveness: Liveness | None = None
+) -> Iterator[None]:
+    """Serve at "address:port" in a separate thread; without an address nothing is served."""
+    if not bind:
+        yield
+        return
+    address, port = bind_address(bind)
+    figures = make_wsgi_app(registry)
+
+    def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path in {"/", "/metrics"}:
+            return figures(environ, start_response)  # type: ignore[no-any-return]
+        if path == "/healthz":
+            if liveness is None or liveness.is_alive:
+                return _answer(start_response, HTTPStatus.OK, {"status": "ok"})
+            return _answer(start_response, HTTPStatus.SERVICE_UNAVAILABLE, {"status": "stuck"})
+        if path == "/readyz":
+            ready, shown = readiness.look()
+            status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+            return _answer(start_response, status, {"status": "ok" if ready else "unready", "checks": shown})
+        return _answer(start_response, HTTPStatus.NOT_FOUND, {"status": "no such path"})
+
+    server = make_server(address, port, app, server_class=_Server, handler_class=_SilentHandler)
+    thread = threading.Thread(target=server.serve_forever, name="role-server", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _answer(start_response: StartResponse, status: HTTPStatus, content: dict[str, Any]) -> Iterable[bytes]:
+    start_response(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
+    return [json.dumps(content).encode() + b"\n"]

@@ -1,0 +1,168 @@
+"""The client of a writer: queries and operators' updates through Temporal, each with a timeout.
+
+If no answer arrives, Temporal's records show why (see `writer_health`): :class:`WriterUnavailable` names the cause, and
+the caller words the message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from enum import Enum, auto
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import QueryRejectCondition
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from oldhost_sync.policy.act_signature import sign
+from oldhost_sync.temporal.client import SharedClient, connect, writer_handle
+from oldhost_sync.temporal.writer_health import WriterState, writer_health
+from workflows.messages import OperatorRequest
+
+# A number that is used only once, in a signature.
+NONCE_BYTES = 16
+# What the SDK raises for a run whose status it does not know.
+_UNKNOWN_STATUS = "is not a valid WorkflowExecutionStatus"
+
+
+class Cause(Enum):
+    """Why there is no answer."""
+
+    NOT_CONNECTED = auto()  # no connection to Temporal
+    NO_TEMPORAL = auto()  # connected once, but Temporal does not answer now
+    NO_WRITER = auto()  # never started, or ended
+    PAUSED_IN_TEMPORAL = auto()  # a person paused the run with Temporal's tools
+    FAILING = auto()  # the run's workflow task fails
+    NO_WORKER = auto()  # no worker takes its tasks
+    TOO_SLOW = auto()  # it runs, but did not answer in time
+
+
+class WriterError(Exception):
+    """The writer did not do what was asked. `host`: whose writer."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(reason)
+        self.host = host
+
+
+class WriterUnavailable(WriterError):  # noqa: N818 - says what happened
+    """The writer can't be reached; try again later. `str` is what Temporal's records say; empty if `cause` says all."""
+
+    def __init__(self, host: str, cause: Cause, reason: str = "") -> None:
+        super().__init__(host, reason)
+        self.cause = cause
+
+
+class UpdateRefused(WriterError):  # noqa: N818 - says what happened
+    """The writer refused the update in its present state; `str` is its reason. Nothing was changed."""
+
+    def __init__(self, host: str, name: str, reason: str) -> None:
+        super().__init__(host, reason)
+        self.name = name
+
+
+class QueryRefused(WriterError):  # noqa: N818 - says what happened
+    """The caller's error: the writer can't answer such a query."""
+
+
+@dataclass(eq=False)
+class WriterClient:
+    """The writer of `host`. `connect` is called at the first use; connecting and a query may take `query_seconds` each.
+
+    `act_key` signs operators' actions; empty: they are not signed.
+    """
+
+    host: str
+    query_seconds: float
+    update_seconds: float
+    connect: Callable[[], Awaitable[Client]] = connect
+    act_key: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        self._client = SharedClient(self.connect, self.query_seconds)
+
+    async def query(self, name: str, *arguments: object) -> Any:
+        """Returns the answer to the query `name`."""
+        client = await self._connected()
+        question = writer_handle(client, self.host).query(
+            name,
+            args=list(arguments),
+            # A closed run answers queries as if it were running.
+            reject_condition=QueryRejectCondition.NOT_OPEN,
+            rpc_timeout=timedelta(seconds=self.query_seconds),
+        )
+        try:
+            return await self._answer(client, question, self.query_seconds)
+        except WorkflowQueryRejectedError:
+            raise WriterUnavailable(self.host, Cause.NO_WRITER) from None
+        except ValueError as error:
+            if _UNKNOWN_STATUS not in str(error):
+                raise
+            raise await self._why_not(client, error) from None  # the run that rejected it is paused
+        except WorkflowQueryFailedError as error:
+            raise QueryRefused(self.host, str(error)) from None
+
+    async def update(self, name: str, request: OperatorRequest) -> Any:
+        """Carry out the update `name`; returns its answer."""
+        client = await self._connected()
+        limit = timedelta(seconds=self.update_seconds)
+        request = self._signed(name, request)
+        question = writer_handle(client, self.host).execute_update(name, request, rpc_timeout=limit)
+        try:
+            return await self._answer(client, question, self.update_seconds)
+        except WorkflowUpdateFailedError as error:
+            cause = error.cause
+            reason = cause.message if isinstance(cause, ApplicationError) else str(cause)
+            raise UpdateRefused(self.host, name, reason) from None
+
+    def _signed(self, action: str, request: OperatorRequest) -> OperatorRequest:
+        if not self.act_key:
+            return request
+        now_ms, nonce = time.time_ns() // 1_000_000, secrets.token_hex(NONCE_BYTES)
+        signature = sign(request.act(self.host, action), self.act_key, now_ms=now_ms, nonce=nonce)
+        return replace(request, signature=signature)
+
+    async def _connected(self) -> Client:
+        try:
+            return await self._client.get()
+        except (RPCError, RuntimeError, TimeoutError):
+            raise WriterUnavailable(self.host, Cause.NOT_CONNECTED) from None
+
+    async def _answer(self, client: Client, question: Awaitable[Any], seconds: float) -> Any:
+        try:
+            async with asyncio.timeout(seconds):
+                return await question
+        except (RPCError, TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise await self._why_not(client, error) from None
+
+    async def _why_not(self, client: Client, error: Exception) -> WriterUnavailable:
+        if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
+            return WriterUnavailable(self.host, Cause.NO_WRITER)
+        try:
+            async with asyncio.timeout(self.query_seconds):
+                health = await writer_health(client, self.host)
+        except (RPCError, TimeoutError):
+            return WriterUnavailable(self.host, Cause.NO_TEMPORAL)
+        return WriterUnavailable(self.host, _CAUSES[health.state], health.error)
+
+
+_CAUSES = {
+    WriterState.RUNNING: Cause.TOO_SLOW,
+    WriterState.MISSING: Cause.NO_WRITER,
+    WriterState.CLOSED: Cause.NO_WRITER,
+    WriterState.PAUSED_IN_TEMPORAL: Cause.PAUSED_IN_TEMPORAL,
+    WriterState.FAILING: Cause.FAILING,
+    WriterState.NO_WORKER: Cause.NO_WORKER,
+}

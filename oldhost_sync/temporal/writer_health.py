@@ -1,0 +1,282 @@
+"""The health of a host's writer from Temporal's records: whether it runs, its tasks succeed, and a worker takes them.
+
+A query can't show this: a closed run answers queries as if it were running, and a run whose workflow task fails answers
+none. :func:`judge` is pure. Times are compared with this machine's clock, which may differ from the server's, so the
+watchdog raises an alert only if the same trouble persists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType, WorkflowExecutionStatus
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionPauseInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    GetWorkflowExecutionHistoryReverseRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from oldhost_sync.temporal.payload_encryption import KeyMissing
+from workflows.messages import TASK_QUEUE, workflow_id
+
+RPC_TIMEOUT = timedelta(seconds=5)
+# A polling worker takes a task within milliseconds; the task of a killed worker returns to the shared queue within
+# seconds.
+UNTAKEN_TASK_SECONDS = 8
+# Activities also wait for a free thread.
+UNTAKEN_ACTIVITY_SECONDS = 20
+# The failure of a workflow task that is being retried is among the last events.
+LAST_EVENTS = 20
+# A killed worker leaves one task unfinished; more in a row are caused by the task itself.
+UNFINISHED_ATTEMPTS = 3
+ERROR_LENGTH_MAX = 300
+
+_TASK_ENDS = {
+    EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
+}
+
+
+class WriterState(StrEnum):
+    """`RUNNING` is the only one in which changes can reach OldHost."""
+
+    RUNNING = "RUNNING"
+    MISSING = "MISSING"
+    CLOSED = "CLOSED"
+    PAUSED_IN_TEMPORAL = "PAUSED_IN_TEMPORAL"
+    FAILING = "FAILING"
+    NO_WORKER = "NO_WORKER"
+
+
+@dataclass(frozen=True, slots=True)
+class WriterHealth:
+    """`error`: what is wrong; empty if nothing is. `since`: when it began, by Temporal's clock."""
+
+    state: WriterState
+    error: str = ""
+    run_id: str = ""
+    since: datetime | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.state is WriterState.RUNNING
+
+    @property
+    def hinders_roles(self) -> bool:
+        """Whether a role that serves this writer is not ready. Not for a run that a person paused: else an upgrade
+        would wait until it is unpaused.
+        """
+        return self.state not in {WriterState.RUNNING, WriterState.MISSING, WriterState.PAUSED_IN_TEMPORAL}
+
+
+def trouble(health: WriterHealth) -> str:
+    """What is wrong, without the error's own text, which may hold anything; empty if nothing is wrong."""
+    if health.state in {WriterState.RUNNING, WriterState.MISSING}:
+        return ""
+    since = f" since {health.since:%Y-%m-%dT%H:%M:%SZ}" if health.since else ""
+    return f"{health.state}: run {health.run_id}{since}; `oldhost-sync status` says more"
+
+
+async def writer_health(
+    client: Client, host: str, *, is_polled: Callable[[], Awaitable[bool]] | None = None
+) -> WriterHealth:
+    """The health of the writer of `host`. Raises RPCError when Temporal does not answer.
+
+    `is_polled`: whether a worker polls the writers' task queue. Callers that ask for many hosts ask once for all.
+    """
+    described = await describe_writer(client, host)
+    if described is None:
+        return WriterHealth(WriterState.MISSING, "the writer was never started, or Temporal has forgotten it")
+    events = await _last_events(client, described) if _asks_for_events(described) else ()
+    polled = await (is_polled() if is_polled else is_task_queue_polled(client))
+    return judge(described, events, polled=polled, now=datetime.now(UTC))
+
+
+async def describe_writer(client: Client, host: str) -> DescribeWorkflowExecutionResponse | None:
+    """Temporal's description of the writer's current or last run; None if there is none. Raises RPCError.
+
+    The SDK's own `describe` raises ValueError for a status that it does not know, as that of a paused run.
+    """
+    try:
+        return await client.workflow_service.describe_workflow_execution(
+            DescribeWorkflowExecutionRequest(
+                namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id(host))
+            ),
+            timeout=RPC_TIMEOUT,
+        )
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
+
+
+def status_name(described: DescribeWorkflowExecutionResponse) -> str:
+    """The run's status in one word, such as RUNNING."""
+    status = described.workflow_execution_info.status
+    return WorkflowExecutionStatus.Name(status).removeprefix("WORKFLOW_EXECUTION_STATUS_")
+
+
+def is_running(described: DescribeWorkflowExecutionResponse) -> bool:
+    """Not closed, and not paused by a person."""
+    return described.workflow_execution_info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+
+
+async def is_task_queue_polled(client: Client, within: timedelta = RPC_TIMEOUT) -> bool:
+    """Whether a worker has asked for workflow tasks in the last five minutes (Temporal remembers no longer).
+
+    Raises RPCError when Temporal does not answer.
+    """
+    answer = await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=TASK_QUEUE),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        ),
+        timeout=within,
+    )
+    return bool(answer.pollers)
+
+
+def judge(
+    described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent], *, polled: bool, now: datetime
+) -> WriterHealth:
+    """The health that a description shows. `last_events`: newest first, needed for a closed run or a repeated task."""
+    info = described.workflow_execution_info
+    run_id = info.execution.run_id
+    if info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED:
+        pause = described.workflow_extended_info.pause_info
+        return WriterHealth(WriterState.PAUSED_IN_TEMPORAL, _who_paused_it(pause), run_id, _at(pause.paused_time))
+    if not is_running(described):
+        return WriterHealth(WriterState.CLOSED, _how_it_ended(described, last_events), run_id, _at(info.close_time))
+    failed = _failed_task(described, last_events)
+    if failed is not None:
+        since, error = failed
+        return WriterHealth(WriterState.FAILING, error, run_id, since)
+    untaken = _untaken(described, now)
+    if untaken is None and not polled:
+        untaken = None, "no worker asks for its tasks"
+    if untaken is not None:
+        since, error = untaken
+        return WriterHealth(WriterState.NO_WORKER, error, run_id, since)
+    return WriterHealth(WriterState.RUNNING, run_id=run_id)
+
+
+# --------------------------------------------------------------------------------------------------- what it is made of
+
+
+def _asks_for_events(described: DescribeWorkflowExecutionResponse) -> bool:
+    return not is_running(described) or described.pending_workflow_task.attempt > 1
+
+
+async def _last_events(client: Client, described: DescribeWorkflowExecutionResponse) -> Sequence[HistoryEvent]:
+    answer = await client.workflow_service.get_workflow_execution_history_reverse(
+        GetWorkflowExecutionHistoryReverseRequest(
+            namespace=client.namespace,
+            execution=described.workflow_execution_info.execution,
+            maximum_page_size=LAST_EVENTS,
+        ),
+        timeout=RPC_TIMEOUT,
+    )
+    for event in answer.history.events:
+        await _decrypt(client, event.workflow_execution_failed_event_attributes.failure)
+        await _decrypt(client, event.workflow_task_failed_event_attributes.failure)
+    return answer.history.events
+
+
+async def _decrypt(client: Client, failure: Failure) -> None:
+    """Decrypt the failure's messages; without the key they stay encrypted."""
+    codec = client.data_converter.payload_codec
+    while codec is not None and failure.HasField("encoded_attributes"):
+        with contextlib.suppress(KeyMissing, ValueError, KeyError):
+            (attributes,) = await codec.decode([failure.encoded_attributes])
+            failure.message = json.loads(attributes.data)["message"]
+        failure = failure.cause
+
+
+def _who_paused_it(pause: WorkflowExecutionPauseInfo) -> str:
+    why = ": ".join(part for part in (pause.identity, pause.reason) if part)
+    return _short("a person paused its run in Temporal" + (f" ({why})" if why else ""))
+
+
+def _how_it_ended(described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent]) -> str:
+    word = status_name(described).lower().replace("_", " ")
+    last = last_events[0] if last_events else HistoryEvent()
+    terminated = last.workflow_execution_terminated_event_attributes
+    failure = last.workflow_execution_failed_event_attributes.failure
+    why = ": ".join(part for part in (terminated.identity, terminated.reason, _message(failure)) if part)
+    return _short(f"its run ended: {word}" + (f" ({why})" if why else ""))
+
+
+def _failed_task(
+    described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent]
+) -> tuple[datetime | None, str] | None:
+    """Since when the workflow task has been failing, and the error. The history holds only the first failure in
+    a row.
+    """
+    attempt = described.pending_workflow_task.attempt
+    last = next((event for event in last_events if event.event_type in _TASK_ENDS), None)
+    if attempt <= 1 or last is None:
+        return None
+    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+        message = _message(last.workflow_task_failed_event_attributes.failure)
+        return _at(last.event_time), _short(f"its workflow task fails: {message or 'no reason given'}")
+    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT and attempt >= UNFINISHED_ATTEMPTS:
+        return _at(last.event_time), f"its workflow task is not finished in time (attempt {attempt})"
+    return None
+
+
+def _untaken(described: DescribeWorkflowExecutionResponse, now: datetime) -> tuple[datetime | None, str] | None:
+    task = described.pending_workflow_task
+    if described.HasField("pending_workflow_task") and not task.HasField("started_time"):
+        since = _at(task.scheduled_time)
+        if _waits(since, now, UNTAKEN_TASK_SECONDS):
+            return since, "no worker takes its workflow task"
+    for activity in described.pending_activities:
+        since = _scheduled(activity)
+        if _waits(since, now, UNTAKEN_ACTIVITY_SECONDS):
+            return since, f"no worker takes its activity {activity.activity_type.name}"
+    return None
+
+
+def _scheduled(activity: PendingActivityInfo) -> datetime | None:
+    if activity.state != PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED:
+        return None
+    if activity.HasField("next_attempt_schedule_time"):
+        return _at(activity.next_attempt_schedule_time)
+    return _at(activity.scheduled_time)
+
+
+def _waits(since: datetime | None, now: datetime, seconds: float) -> bool:
+    return since is not None and now - since > timedelta(seconds=seconds)
+
+
+def _message(failure: Failure) -> str:
+    """The first line of a failure and of each cause; these hold no stack trace and no values."""
+    parts = []
+    while failure.message:
+        parts.append(failure.message.splitlines()[0])
+        failure = failure.cause
+    return ": ".join(parts)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= ERROR_LENGTH_MAX else text[: ERROR_LENGTH_MAX - 1] + "…"
+
+
+def _at(stamp: Timestamp) -> datetime | None:
+    return stamp.ToDatetime(tzinfo=UTC) if stamp.seconds else None

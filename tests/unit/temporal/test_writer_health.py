@@ -1,0 +1,128 @@
+"""What a description of the writer's run says about it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.common.v1 import ActivityType, WorkflowExecution
+from temporalio.api.enums.v1 import EventType, PendingActivityState, WorkflowExecutionStatus
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import (
+    HistoryEvent,
+    WorkflowExecutionTerminatedEventAttributes,
+    WorkflowTaskFailedEventAttributes,
+)
+from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo, WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+
+from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, judge
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def described(
+    *,
+    status: WorkflowExecutionStatus.ValueType = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+    task: PendingWorkflowTaskInfo | None = None,
+    activity: PendingActivityInfo | None = None,
+) -> DescribeWorkflowExecutionResponse:
+    return DescribeWorkflowExecutionResponse(
+        workflow_execution_info=WorkflowExecutionInfo(status=status, execution=WorkflowExecution(run_id="run")),
+        pending_workflow_task=task,
+        pending_activities=[activity] if activity else [],
+    )
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def task(scheduled: float, *, attempt: int = 1, started: bool = False) -> PendingWorkflowTaskInfo:
+    info = PendingWorkflowTaskInfo(attempt=attempt)
+    info.scheduled_time.FromDatetime(ago(scheduled))
+    if started:
+        info.started_time.FromDatetime(ago(scheduled))
+    return info
+
+
+def failed(message: str, cause: str = "") -> HistoryEvent:
+    failure = Failure(message=message, cause=Failure(message=cause) if cause else None)
+    return HistoryEvent(
+        event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+        workflow_task_failed_event_attributes=WorkflowTaskFailedEventAttributes(failure=failure),
+    )
+
+
+def completed() -> HistoryEvent:
+    return HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
+
+
+def judged(described: DescribeWorkflowExecutionResponse, *events: HistoryEvent, polled: bool = True) -> WriterHealth:
+    return judge(described, events, polled=polled, now=NOW)
+
+
+def test_a_run_whose_tasks_are_taken_runs() -> None:
+    assert judged(described(task=task(3))).runs
+    assert judged(described(task=task(60, started=True))).runs
+
+
+def test_a_paused_run_says_who_paused_it_since_when_and_why() -> None:
+    paused = described(status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED)
+    pause = paused.workflow_extended_info.pause_info
+    pause.identity, pause.reason = "ana@desk", "a look"
+    pause.paused_time.FromDatetime(ago(60))
+    health = judged(paused)
+    assert (health.state, health.since) == (WriterState.PAUSED_IN_TEMPORAL, ago(60))
+    assert health.error == "a person paused its run in Temporal (ana@desk: a look)"
+    assert not health.hinders_roles
+
+
+def test_a_closed_run_says_how_it_ended_and_by_whom() -> None:
+    terminated = HistoryEvent(
+        workflow_execution_terminated_event_attributes=WorkflowExecutionTerminatedEventAttributes(
+            reason="by mistake", identity="somebody"
+        )
+    )
+    status = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED
+    health = judged(described(status=status), terminated)
+    assert health.state is WriterState.CLOSED
+    assert health.error == "its run ended: terminated (somebody: by mistake)"
+
+
+def test_a_failing_task_is_named_with_its_error_and_cause_without_stack_or_later_lines() -> None:
+    health = judged(described(task=task(1, attempt=2)), failed("Failed decoding arguments\nline two", "missing host"))
+    assert health.state is WriterState.FAILING
+    assert health.error == "its workflow task fails: Failed decoding arguments: missing host"
+
+
+def test_a_task_that_was_tried_again_with_success_does_not_fail() -> None:
+    assert judged(described(task=task(1, attempt=2)), completed(), failed("long ago")).runs
+
+
+def test_tasks_that_are_never_finished_in_time_are_a_failure_and_one_of_a_killed_worker_is_not() -> None:
+    timed_out = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
+    assert judged(described(task=task(1, attempt=2)), timed_out).runs
+    assert judged(described(task=task(1, attempt=3)), timed_out).state is WriterState.FAILING
+
+
+def test_a_task_that_nobody_takes_means_no_worker() -> None:
+    health = judged(described(task=task(20)))
+    assert (health.state, health.since) == (WriterState.NO_WORKER, ago(20))
+
+
+def test_an_activity_that_nobody_takes_means_no_worker_and_one_that_waits_for_its_next_attempt_does_not() -> None:
+    activity = PendingActivityInfo(
+        activity_type=ActivityType(name="open_session"), state=PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    )
+    activity.scheduled_time.FromDatetime(ago(30))
+    assert judged(described(activity=activity)).error == "no worker takes its activity open_session"
+    activity.next_attempt_schedule_time.FromDatetime(NOW + timedelta(seconds=5))
+    assert judged(described(activity=activity)).runs
+
+
+def test_a_queue_that_no_worker_polls_means_no_worker() -> None:
+    assert judged(described(), polled=False).state is WriterState.NO_WORKER
+
+
+def test_an_error_is_cut_to_a_line() -> None:
+    assert len(judged(described(task=task(1, attempt=2)), failed("x" * 5000)).error) == 300

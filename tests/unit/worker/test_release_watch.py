@@ -1,0 +1,205 @@
+"""What a worker does about a run, by what the workers at work know."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio.converter import encode_search_attributes
+from temporalio.worker import PatchActivationInput
+
+from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
+from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.store.worker_presence import Known
+from oldhost_sync.worker.release_watch import FRESH_SECONDS, MARKS, SEEN_SECONDS, ReleaseWatch, RunStep, step
+from workflows.messages import workflow_id
+
+OLD, NEW = 7, 8
+
+
+@pytest.mark.parametrize(
+    ("run", "known", "own", "expected"),
+    [
+        (OLD, Known(OLD, OLD), OLD, RunStep.NOTHING),
+        (OLD, Known(OLD, NEW), NEW, RunStep.NOTHING),
+        (OLD, Known(NEW, NEW), NEW, RunStep.RENEW),
+        (NEW, Known(OLD, NEW), NEW, RunStep.RENEW),
+        (NEW, Known(OLD, NEW), OLD, RunStep.WAIT),
+        (NEW, Known(OLD, OLD), OLD, RunStep.END),
+        (NEW, Known(OLD, OLD), NEW, RunStep.RENEW),
+        (None, Known(OLD, NEW), OLD, RunStep.NOTHING),
+        (OLD - 1, Known(OLD, OLD, all_tell=False), OLD, RunStep.NOTHING),
+    ],
+    ids=[
+        "all know what it keeps",
+        "an old worker is still at work",
+        "the last old worker has left",
+        "an old worker came back",
+        "the old worker that came back",
+        "nobody knows it any more",
+        "new workers that are to begin no new release",
+        "none has begun",
+        "a worker that does not know this signal",
+    ],
+)  # fmt: skip
+def test_the_step_follows_from_the_run_and_what_is_known(
+    run: int | None, known: Known, own: int, expected: RunStep
+) -> None:
+    assert step(run, known, own=own) is expected
+
+
+class Presence:
+    hosts = ("oldhost",)
+
+    def __init__(self, known: Known) -> None:
+        self.now = known
+
+    def known(self) -> dict[str, Known]:
+        return {"oldhost": self.now}
+
+
+class Temporal:
+    """A client and its one run, which keeps `release`; what is done to it is kept."""
+
+    namespace = "default"
+
+    def __init__(self, release: int) -> None:
+        self.release = release
+        self.done: list[Any] = []
+        self.status, self.run_id = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, "the run"
+
+    @property
+    def workflow_service(self) -> Temporal:
+        return self
+
+    async def describe_workflow_execution(self, *_: Any, **__: Any) -> DescribeWorkflowExecutionResponse:
+        info = WorkflowExecutionInfo(status=self.status, execution=WorkflowExecution(run_id=self.run_id))
+        marks = TypedSearchAttributes([SearchAttributePair(MARKS, [f"release-{self.release}"])])
+        encode_search_attributes(marks, info.search_attributes)
+        return DescribeWorkflowExecutionResponse(workflow_execution_info=info)
+
+    def get_workflow_handle(self, _: str, *, run_id: str | None = None) -> Temporal:
+        assert run_id in {None, self.run_id}
+        return self
+
+    async def signal(self, name: str, release: int, **_: Any) -> None:
+        self.done.append((name, release))
+
+    async def terminate(self, **_: Any) -> None:
+        self.done.append("terminated")
+
+    async def start_workflow(self, *_: Any, **__: Any) -> None:
+        self.done.append("begun")
+        self.release = RELEASE
+
+
+class Patch:
+    def __init__(self, patch_id: str) -> None:
+        self.patch_id = patch_id
+        self.workflow_info = type("Info", (), {"workflow_id": workflow_id("oldhost")})
+
+
+def patch(patch_id: str) -> PatchActivationInput:
+    return cast("PatchActivationInput", Patch(patch_id))
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [100.0]
+
+
+def watching(temporal: Temporal, presence: Presence, clock: list[float]) -> ReleaseWatch:
+    return ReleaseWatch(cast("Any", temporal), cast("Any", presence), WriterPolicy(), monotonic=lambda: clock[0])
+
+
+@pytest.fixture
+def watch(clock: list[float]) -> ReleaseWatch:
+    nothing = cast("Any", None)
+    return ReleaseWatch(nothing, nothing, WriterPolicy(), monotonic=lambda: clock[0])
+
+
+def test_before_anything_is_known_a_run_begins_with_the_oldest_release(watch: ReleaseWatch) -> None:
+    assert watch.begins_with("oldhost") == BESIDE_MIN
+    assert not watch.activates(patch(f"release-{BESIDE_MIN + 1}"))
+    assert watch.activates(patch(f"release-{BESIDE_MIN}"))
+
+
+def test_a_run_begins_with_the_smallest_release_known_and_never_with_one_that_this_code_lacks(
+    watch: ReleaseWatch, clock: list[float]
+) -> None:
+    watch._known, watch._looked_at = {"oldhost": Known(RELEASE + 1, RELEASE + 1)}, clock[0]
+    assert watch.begins_with("oldhost") == RELEASE
+    watch._known = {"oldhost": Known(3, RELEASE)}
+    assert watch.begins_with("oldhost") == 3
+
+
+def test_what_was_read_long_ago_is_not_believed(watch: ReleaseWatch, clock: list[float]) -> None:
+    watch._known, watch._looked_at = {"oldhost": Known(BESIDE_MIN - 1, RELEASE)}, clock[0]
+    clock[0] += FRESH_SECONDS - 0.1
+    assert watch.begins_with("oldhost") == BESIDE_MIN - 1
+    clock[0] += 0.2
+    assert watch.begins_with("oldhost") == BESIDE_MIN
+
+
+def may_take(watch: ReleaseWatch) -> bool:
+    asyncio.run(watch.look())
+    return not watch.troubles()
+
+
+def test_beside_its_like_a_worker_takes_tasks_at_once(clock: list[float]) -> None:
+    assert may_take(watching(Temporal(RELEASE), Presence(Known(RELEASE, RELEASE)), clock))
+
+
+def test_an_older_worker_waits_for_a_run_that_it_knows_and_until_the_newer_ones_have_seen_it(
+    clock: list[float],
+) -> None:
+    temporal = Temporal(RELEASE + 1)
+    watch = watching(temporal, Presence(Known(RELEASE, RELEASE + 1)), clock)
+    assert not may_take(watch)
+    assert f"release {RELEASE + 1}" in watch.troubles()["release"]
+    temporal.release = RELEASE
+    clock[0] += SEEN_SECONDS - 3
+    assert not may_take(watch)
+    clock[0] += 3
+    asyncio.run(watch.look())
+    assert may_take(watch)
+    assert temporal.done == []
+
+
+def test_a_run_that_a_person_paused_in_temporal_holds_no_worker_up_and_is_left_alone(clock: list[float]) -> None:
+    temporal = Temporal(RELEASE + 1)
+    temporal.status = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
+    assert may_take(watching(temporal, Presence(Known(RELEASE, RELEASE)), clock))
+    assert temporal.done == []
+
+
+def test_a_run_that_nobody_left_knows_is_ended_and_a_new_one_begun(clock: list[float]) -> None:
+    temporal, presence = Temporal(RELEASE + 1), Presence(Known(RELEASE, RELEASE + 1))
+    watch = watching(temporal, presence, clock)
+    assert not may_take(watch)
+    presence.now = Known(RELEASE, RELEASE)
+    assert may_take(watch)
+    assert temporal.done == ["terminated", "begun"]
+
+
+def test_a_run_is_asked_again_until_it_keeps_what_all_know(clock: list[float]) -> None:
+    temporal = Temporal(RELEASE)
+    watch = watching(temporal, Presence(Known(RELEASE - 1, RELEASE)), clock)
+    asyncio.run(watch.look())
+    asyncio.run(watch.look())
+    assert temporal.done == [("renew", RELEASE - 1)]
+    clock[0] += FRESH_SECONDS
+    asyncio.run(watch.look())
+    assert temporal.done == 2 * [("renew", RELEASE - 1)]
+    temporal.release = RELEASE - 1
+    clock[0] += FRESH_SECONDS
+    asyncio.run(watch.look())
+    clock[0] += FRESH_SECONDS
+    asyncio.run(watch.look())
+    assert len(temporal.done) == 2
