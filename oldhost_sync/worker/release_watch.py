@@ -42,6 +42,9 @@ FRESH_SECONDS = 6.0
 SEEN_SECONDS = FRESH_SECONDS + WORKERS_LOOK_SECONDS
 # How often the runs are checked while the workers do not change, in case something went wrong with a run.
 RUNS_LOOK_SECONDS = 60.0
+# The pause before the same run is asked again to continue as a new one doubles up to this: Temporal takes 10,000
+# signals in a run, and one whose tasks fail reads none.
+RENEW_SECONDS_MAX = 600.0
 # Runs described at the same time: a hundred hosts take a second, and Temporal has other work.
 RUNS_ASKED_AT_A_TIME = 5
 
@@ -67,6 +70,15 @@ def step(run: int | None, known: Known, *, own: int = RELEASE) -> RunStep:
     return RunStep.RENEW if known.all_tell else RunStep.NOTHING
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A run that was asked to continue as a new one, and when it may be asked again."""
+
+    run_id: str
+    pause_seconds: float
+    again_at: float
+
+
 @dataclass(eq=False)
 class ReleaseWatch:
     """The watch of one worker. `policy`: for a writer that replaces a run whose release no worker knows."""
@@ -80,6 +92,8 @@ class ReleaseWatch:
     _runs_due_at: float = float("-inf")
     _seen_since: float = float("inf")
     _waits_for: dict[str, int] = field(default_factory=dict)
+    _asked: dict[str, _Asked] = field(default_factory=dict)
+    _failure: str = ""
     _may_take: asyncio.Event = field(default_factory=asyncio.Event)
 
     # ------------------------------------------------------------------------------------------ what the Worker asks
@@ -105,7 +119,8 @@ class ReleaseWatch:
         if self._may_take.is_set():
             return {}
         newer = [f"{host} (release {release})" for host, release in sorted(self._waits_for.items())]
-        reason = f"newer than this worker's release {RELEASE}: {', '.join(newer)}" if newer else "not checked yet"
+        unchecked = f"not checked yet{self._failure and ': '}{self._failure}"
+        reason = f"newer than this worker's release {RELEASE}: {', '.join(newer)}" if newer else unchecked
         return {"release": f"the writers' runs are {reason}"}
 
     # -------------------------------------------------------------------------------------------------- looking
@@ -115,9 +130,17 @@ class ReleaseWatch:
         while True:
             try:
                 await self.look()
+                self._failure = ""
             except (StoreError, DBAPIError, RPCError) as error:
-                logger.debug("can't read which release the other workers know: %s", error)
+                self._failed(f"{type(error).__name__}: {error}")
             await asyncio.sleep(WORKERS_LOOK_SECONDS)
+
+    def _failed(self, failure: str) -> None:
+        """Without a look, a worker that has not begun stays away from all writers, which people must hear of."""
+        again = failure == self._failure
+        level = logging.DEBUG if again or self._may_take.is_set() else logging.WARNING
+        logger.log(level, "can't check which releases the workers know and the writers' runs keep: %s", failure)
+        self._failure = failure
 
     async def look(self) -> None:
         """Look once. Raises the store's errors, and RPCError."""
@@ -167,13 +190,11 @@ class ReleaseWatch:
                 )  # fmt: skip
             self._waits_for[host] = run
             return todo
+        run_id = "" if described is None else described.workflow_execution_info.execution.run_id
         if todo is RunStep.RENEW:
-            logger.info("the writer of %s keeps release %s; a new run begins with %d", host, run, known.smallest)
-            await self.client.get_workflow_handle(workflow_id(host)).signal(
-                "renew", known.smallest, rpc_timeout=RPC_TIMEOUT
-            )
-        elif todo is RunStep.END and described is not None:
-            await self._end(host, described.workflow_execution_info.execution.run_id, run)
+            await self._renew(host, run_id, run, known.smallest)
+        elif todo is RunStep.END:
+            await self._end(host, run_id, run)
         self._waits_for.pop(host, None)
         return todo
 
@@ -181,6 +202,28 @@ class ReleaseWatch:
         """The host's run; None if none is running. A paused one has no tasks until a person unpauses it."""
         described = await describe_writer(self.client, host)
         return described if described is not None and is_running(described) else None
+
+    async def _renew(self, host: str, run_id: str, run: int | None, release: int) -> None:
+        """Ask for a new run. This worker knows the old one's release, too: so it goes on, whatever becomes of this."""
+        now, last = self.monotonic(), self._asked.get(host)
+        if last is None or last.run_id != run_id:
+            pause = FRESH_SECONDS
+        elif now < last.again_at:
+            return
+        else:
+            pause = min(2 * last.pause_seconds, RENEW_SECONDS_MAX)
+        self._asked[host] = _Asked(run_id, pause, now + pause)
+        logger.info("the writer of %s keeps release %s; a new run begins with %d", host, run, release)
+        try:
+            await self.client.get_workflow_handle(workflow_id(host), run_id=run_id).signal(
+                "renew", release, rpc_timeout=RPC_TIMEOUT
+            )
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return  # it has ended
+            logger.warning(
+                "the writer of %s goes on with release %s, it can't be asked for a new run: %s", host, run, error
+            )
 
     async def _end(self, host: str, run_id: str, run: int | None) -> None:
         why = f"no worker at work knows release {run}, which this run keeps; the next one begins with {RELEASE}"

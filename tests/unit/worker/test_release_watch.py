@@ -12,6 +12,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.converter import encode_search_attributes
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PatchActivationInput
 
 from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
@@ -72,6 +73,7 @@ class Temporal:
     def __init__(self, release: int) -> None:
         self.release = release
         self.done: list[Any] = []
+        self.takes_no_signal = self.is_away = False
         self.status, self.run_id = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, "the run"
 
     @property
@@ -79,6 +81,8 @@ class Temporal:
         return self
 
     async def describe_workflow_execution(self, *_: Any, **__: Any) -> DescribeWorkflowExecutionResponse:
+        if self.is_away:
+            raise RPCError("no server", RPCStatusCode.UNAVAILABLE, b"")
         info = WorkflowExecutionInfo(status=self.status, execution=WorkflowExecution(run_id=self.run_id))
         marks = TypedSearchAttributes([SearchAttributePair(MARKS, [f"release-{self.release}"])])
         encode_search_attributes(marks, info.search_attributes)
@@ -90,6 +94,8 @@ class Temporal:
 
     async def signal(self, name: str, release: int, **_: Any) -> None:
         self.done.append((name, release))
+        if self.takes_no_signal:
+            raise RPCError("exceeded workflow execution limit for signal events", RPCStatusCode.INVALID_ARGUMENT, b"")
 
     async def terminate(self, **_: Any) -> None:
         self.done.append("terminated")
@@ -203,3 +209,46 @@ def test_a_run_is_asked_again_until_it_keeps_what_all_know(clock: list[float]) -
     clock[0] += FRESH_SECONDS
     asyncio.run(watch.look())
     assert len(temporal.done) == 2
+
+
+def test_a_run_that_goes_on_as_it_is_is_asked_more_and_more_rarely_and_a_new_one_at_once(clock: list[float]) -> None:
+    temporal = Temporal(RELEASE - 1)
+    watch = watching(temporal, Presence(Known(RELEASE, RELEASE)), clock)
+    for _ in range(3600 // 6):
+        asyncio.run(watch.look())
+        clock[0] += FRESH_SECONDS
+    asked = len(temporal.done)
+    assert 6 < asked < 15
+    temporal.run_id = "the next run"
+    asyncio.run(watch.look())
+    assert len(temporal.done) == asked + 1
+
+
+def test_a_run_that_takes_no_more_signals_keeps_no_worker_from_its_work(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    temporal = Temporal(RELEASE - 1)
+    temporal.takes_no_signal = True
+    assert may_take(watching(temporal, Presence(Known(RELEASE, RELEASE)), clock))
+    assert "can't be asked for a new run: exceeded workflow execution limit" in caplog.text
+
+
+def test_a_worker_that_can_not_begin_says_why(
+    clock: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporal = Temporal(RELEASE)
+    temporal.is_away = True
+    watch = watching(temporal, Presence(Known(RELEASE, RELEASE)), clock)
+    looks = 0
+
+    async def after_a_while(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio, "sleep", after_a_while)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(watch.watch())
+    assert watch.troubles() == {"release": "the writers' runs are not checked yet: RPCError: no server"}
+    assert [each.levelname for each in caplog.records].count("WARNING") == 1
