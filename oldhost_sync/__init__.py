@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         InvalidChange,
         StoreError,
         TransactionContended,
+        UnknownHost,
     )
     from oldhost_sync.store.intake.batch_recorder import record_changes
     from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
@@ -37,6 +38,7 @@ __all__ = [
     "RecordedChange",
     "StoreError",
     "TransactionContended",
+    "UnknownHost",
     "record_change",
     "record_changes",
     "run_in_transaction",

@@ -7,7 +7,7 @@ StoreError
 ├── CommitUncertain       the network; look it up by its unique key first (it may have been committed)
 ├── UnsuitableServer      the platform; no, not before the server is set up as the message says
 ├── SchemaTooOld          the platform; no, not before `oldhost-sync migrate` ran
-├── UnknownHost           the operator; no, not under this name
+├── UnknownHost           who named it; no, not under this name
 ├── UnknownName           the operator; no, not under this name
 └── InvalidChange         the caller; no, not with this change
     ├── IdempotencyConflict   the caller; no, not under this key

@@ -44,13 +44,18 @@ def require(connection: Connection, hosts: Sequence[str]) -> None:
             f"the database's schema is at revision {found}, and this release needs {needed_revision()}: "
             "run `oldhost-sync migrate` of this release first"
         )
+    require_hosts(connection, hosts, named_by="SYNC_HOST")
+
+
+def require_hosts(connection: Connection, hosts: Sequence[str], *, named_by: str) -> None:
+    """Raises UnknownHost if one is not registered; `named_by`: the setting or argument that has its name."""
     known = known_hosts(connection)
     for host in hosts:
         if host not in known:
             named = ", ".join(known[:HOSTS_NAMED_MAX]) or "none"
             more = " and others" if len(known) > HOSTS_NAMED_MAX else ""
             raise UnknownHost(
-                f"SYNC_HOST: the database knows no host {host!r}, only {named}{more}. Correct the name; to add a new "
+                f"{named_by}: the database knows no host {host!r}, only {named}{more}. Correct the name; to add a new "
                 "host, run `oldhost-sync migrate` with its name set"
             )
 

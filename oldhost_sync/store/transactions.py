@@ -45,6 +45,7 @@ RETRIABLE_ERRORS = {
 }
 
 DUPLICATE_KEY = 1062
+NULL_REFUSED = 1048
 # A violated CHECK raises an OperationalError, like the errors of a failing server.
 _CHECK_VIOLATED = 4025
 # Faults of the setup, found by the first statement.

@@ -17,8 +17,10 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.schema_migration import migrate
+from oldhost_sync.store.intake.rules import seed_rules
+from oldhost_sync.store.schema_migration import DEFAULT_HOST, migrate
 from oldhost_sync.store.tables import metadata
+from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.database_pool import DatabasePool
 
 
@@ -38,7 +40,7 @@ class PrivateMariaDB(EmbeddedMariaDB):
 
     @contextmanager
     def fresh_database(self) -> Iterator[Engine]:
-        """A root's engine on a database with the product's tables, all empty."""
+        """A root's engine on a database with the product's tables, empty but for one host's rules."""
         with self._with_tables.lent() as name:
             # Who gets no CPU for three seconds would lose its transaction; that has tests of its own.
             engine = create_engine(self.root_url(name), idle_transaction_seconds=30)
@@ -95,6 +97,7 @@ class PrivateMariaDB(EmbeddedMariaDB):
         self.create_database(name)
         engine = create_engine(self.root_url(name))
         metadata.create_all(engine)
+        run_in_transaction(engine, lambda connection: seed_rules(connection, DEFAULT_HOST))
         engine.dispose()
 
 

@@ -28,6 +28,8 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.sql.elements import ClauseElement
 
 from oldhost_sync.store.columns import UtcDateTime
+from oldhost_sync.store.intake.rules import DEFAULT_RULES
+from oldhost_sync.store.schema_migration import DEFAULT_HOST
 from oldhost_sync.store.tables import metadata
 
 DUPLICATE_KEY, CHECK_VIOLATED = 1062, 4025
@@ -123,11 +125,14 @@ _SCHEMA.append(
 
 @cache
 def _empty() -> bytes:
-    """All tables without rows, as a database's bytes: laying the schema down anew for each run
+    """All tables, empty but for one host's rules, as a database's bytes: laying the schema down anew for each run
     costs ten times as much."""
+    rules = [(DEFAULT_HOST, event_type, given.value) for event_type, given in DEFAULT_RULES.items()]
     with closing(sqlite3.connect(":memory:")) as raw:
         for statement in _SCHEMA:
             raw.execute(statement)
+        raw.executemany("INSERT INTO event_rules (host, event_type, priority_class) VALUES (?, ?, ?)", rules)
+        raw.commit()
         return raw.serialize()
 
 

@@ -60,6 +60,7 @@ from oldhost_sync.store.intake.change_recorder import (
 )
 from oldhost_sync.store.intake.rules import classes_of
 from oldhost_sync.store.intake.validation import Acceptable, accept
+from oldhost_sync.store.prerequisites import require_hosts
 from oldhost_sync.store.transactions import DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, error_code
 
 # Entity, payload, id of its newest change, values of the table's own columns.
@@ -118,8 +119,10 @@ def record_changes(
     recorded in their order, and all of them or none.
 
     Raises ChangesRefused if any is refused; the changes of other entities are recorded nevertheless, and its `results`
-    say which. So roll back, or check the results and commit. Deadlocks are raised as the driver's errors.
+    say which. So roll back, or check the results and commit. UnknownHost for a host that is not registered. Deadlocks
+    are raised as the driver's errors.
     """
+    require_hosts(connection, [host], named_by="host")
     items = [_item(host, source, change) for change in changes]
     if len(items) > limits.BATCH_CHANGES_MAX:
         raise InvalidChange(f"a batch has {len(items)} changes; at most {limits.BATCH_CHANGES_MAX} are accepted")

@@ -25,7 +25,8 @@ from oldhost_sync.store.errors import IdempotencyConflict
 from oldhost_sync.store.intake.rules import default_class
 from oldhost_sync.store.intake.validation import Acceptable, accept
 from oldhost_sync.store.outbox.relay_queue import as_ref
-from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
+from oldhost_sync.store.prerequisites import require_hosts
+from oldhost_sync.store.transactions import DUPLICATE_KEY, NULL_REFUSED, error_code
 
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
@@ -83,13 +84,16 @@ ENTITY_SHADOW = Shadow("entities", "host", "entity_type", "id")
 _INSERT_CHANGE = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "source, occurred_at, priority_class, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, COALESCE("
-    "(SELECT priority_class FROM event_rules WHERE host = %s AND event_type = %s), %s), UTC_TIMESTAMP(6)) "
+    "(SELECT priority_class FROM event_rules WHERE host = %s AND event_type = %s), "
+    # NULL, which the column refuses, for a host without any rule: it is not registered.
+    "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN %s END), UTC_TIMESTAMP(6)) "
     "RETURNING id, created_at, priority_class"
 )
 _INSERT_SCHEDULED = (
     "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "source, occurred_at, not_before, created_at) SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) "
-    "FROM DUAL WHERE %s > UTC_TIMESTAMP(6) RETURNING id, created_at"
+    "FROM DUAL WHERE %s > UTC_TIMESTAMP(6) AND EXISTS (SELECT 1 FROM event_rules WHERE host = %s) "
+    "RETURNING id, created_at"
 )
 # Before a statement: a row that another transaction has locked raises an error at once.
 NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
@@ -139,8 +143,9 @@ def record_change(
     """Record one change in the caller's transaction; it takes effect when the caller commits.
 
     `payload`: a JSON object. Times have a time zone. Without a key, one is generated. Same key and same change: the
-    first answer; same key and a different change: IdempotencyConflict. InvalidChange for a change outside the limits.
-    The transaction stays usable after both. Deadlocks are raised as the driver's errors: use `run_in_transaction`.
+    first answer; same key and a different change: IdempotencyConflict. InvalidChange for a change outside the limits;
+    UnknownHost for a host that is not registered. The transaction stays usable after these. Deadlocks are raised as the
+    driver's errors: use `run_in_transaction`.
     """
     change = accept(host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source)
     if change.not_before is not None:
@@ -175,9 +180,12 @@ def record_accepted(
     try:
         row = connection.exec_driver_sql(lock_wait + _INSERT_CHANGE, _change_values(change)).one()
     except IntegrityError as error:
-        if error_code(error) != DUPLICATE_KEY:
+        if error_code(error) not in {DUPLICATE_KEY, NULL_REFUSED}:
             raise
         _undo(connection, change, None)
+        if error_code(error) == NULL_REFUSED:
+            require_hosts(connection, [change.host], named_by="host")
+            raise
         return _first_answer(connection, change, lock_wait)
     change_id, accepted_at, priority_class = row
     if look_for_schedule:
@@ -216,8 +224,8 @@ def _undo(connection: Connection, change: Acceptable, change_id: int | None) -> 
 
 
 def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:
-    """Schedule `change`; None when it is due already, by the database's clock."""
-    values = (*common_values(change), stored(change.not_before), stored(change.not_before))
+    """Schedule `change`; None when it is due already, by the database's clock, or its host is not registered."""
+    values = (*common_values(change), stored(change.not_before), stored(change.not_before), change.host)
     try:
         row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one_or_none()
     except IntegrityError as error:
@@ -282,7 +290,7 @@ def common_values(change: Acceptable) -> tuple[Any, ...]:
 
 def _change_values(change: Acceptable) -> tuple[Any, ...]:
     default = default_class(change.event_type).value
-    return (*common_values(change), change.host, change.event_type, default)
+    return (*common_values(change), change.host, change.event_type, change.host, default)
 
 
 def stored(moment: datetime | None) -> datetime | None:

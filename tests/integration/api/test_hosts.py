@@ -13,7 +13,9 @@ from oldhost_sync.api.app import create_app
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.roles.api import build, console_of, serve_others
 from oldhost_sync.settings import Settings, load_settings
+from oldhost_sync.store.engine import create_engine
 from tests.integration.api.conftest import a_client, a_token, served
+from tests.integration.store.writing import register
 
 NORTH = "north"
 CHANGE = {"entity_type": "unit", "entity_id": "A-1", "event_type": "checked_in", "payload": {"guest": 1}}
@@ -34,6 +36,9 @@ def settings_of(database_url: str) -> Settings:
 @pytest.fixture
 def app(database_url: str) -> FastAPI:
     settings = settings_of(database_url)
+    engine = create_engine(database_url)
+    register(engine, *settings.oldhost_urls)
+    engine.dispose()
     parts = build(settings)
     app = create_app(parts, console_of(settings))
     serve_others(app, parts, settings)

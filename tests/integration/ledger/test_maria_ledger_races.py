@@ -24,6 +24,7 @@ from oldhost_sync.store.outbox.pending_fates import write_pending_fates
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
+from tests.integration.store.writing import register
 
 pytestmark = pytest.mark.mariadb
 
@@ -170,6 +171,7 @@ def test_a_pause_that_is_repeated_pauses_nobody_once_a_later_act_has_ended_it(wo
 
 
 def test_hosts_beside_one_another_do_not_touch(world: MariaWorld) -> None:
+    register(world.engine, "annex")
     other = MariaLedger(world.engine, "annex", timedelta(seconds=10))
     epoch, annex = first_epoch(world), other.take_over("test").epoch
     other.adopt_first(annex, 700)

@@ -23,7 +23,7 @@ from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.telemetry import HostMetrics
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import change_sql, recorded, rows
+from tests.integration.store.writing import change_sql, recorded, register, rows
 
 pytestmark = pytest.mark.mariadb
 
@@ -44,6 +44,7 @@ class Stage:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.transactions = engine, Transactions(engine)
         self.leaderships = {host: Leadership(self.transactions, host, "one", 1e6) for host in HOSTS}
+        register(engine, *HOSTS)
         for host in HOSTS:
             change_sql(engine, f"INSERT INTO nonce_ledger (host) VALUES ('{host}')")
 

@@ -20,7 +20,7 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.engine import create_engine
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
 from tests.integration.relay.listening import Listener, lease_holder, until
-from tests.integration.store.writing import HOST, change_sql, recorded, rows
+from tests.integration.store.writing import HOST, change_sql, recorded, register, rows
 
 pytestmark = pytest.mark.mariadb
 QUICK = RelayPace(poll_s=0.01, signal_interval_s=0.02, schedule_interval_s=0.02, pause_s=0.01, pause_max_s=0.05)
@@ -104,6 +104,7 @@ def test_two_hosts_of_a_process_miss_mariadb_once_each_and_go_on(
     own_server: PrivateMariaDB, own_engine: Engine, own_looks: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "oldhost_sync.relay.relay")
+    register(own_engine, "other")
 
     async def scenario() -> None:
         transactions = relay_transactions(own_engine, own_looks)

@@ -18,7 +18,7 @@ from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.outbox.relay_queue import Unrelayed
 from tests.integration.relay.listening import Listener, statements, until
 from tests.integration.relay.test_outages import running
-from tests.integration.store.writing import change_sql, recorded, rows
+from tests.integration.store.writing import change_sql, recorded, register, rows
 
 pytestmark = pytest.mark.mariadb
 
@@ -55,6 +55,7 @@ class Stage:
 @pytest.fixture
 def stage(engine: Engine) -> Iterator[Stage]:
     looks = create_engine(engine.url.render_as_string(hide_password=False), autocommit=True)
+    register(engine, *HOSTS)
     for host in HOSTS:
         change_sql(engine, f"INSERT INTO relay_lease VALUES ('{host}', 'one', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR)")
     yield Stage(engine, looks)

@@ -25,7 +25,7 @@ from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.telemetry import RelayMetrics
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.relay.listening import Listener, lease_holder
-from tests.integration.store.writing import HOST, change_sql, recorded, rows
+from tests.integration.store.writing import HOST, change_sql, recorded, register, rows
 from workflows.messages import EnqueueBatch
 
 pytestmark = pytest.mark.mariadb
@@ -454,6 +454,7 @@ def test_two_relays_at_once_lose_nothing_and_only_signal_twice(engine: Engine) -
 
 
 def test_hosts_have_a_relay_each(engine: Engine) -> None:
+    register(engine, "other")
     mine, theirs = write(engine, "a"), write(engine, "a", host="other")
     listeners = Listener(), Listener()
 

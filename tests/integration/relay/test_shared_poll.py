@@ -16,7 +16,7 @@ from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable
 from tests.integration.relay.listening import statements
-from tests.integration.store.writing import change_sql, recorded, rows
+from tests.integration.store.writing import change_sql, recorded, register, rows
 
 Seen = frozenset[str]
 
@@ -159,6 +159,7 @@ def test_schedules_with_nothing_due_cost_one_statement_for_all_hosts(engine: Eng
 
 def test_what_is_due_of_one_host_is_recorded_there(engine: Engine) -> None:
     mine = schedulers(engine)
+    register(engine, HOSTS[1])
     recorded(engine, entity_id="u", host=HOSTS[1], not_before=datetime.now(UTC) + timedelta(hours=1))
     change_sql(engine, "UPDATE scheduled_changes SET not_before = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND")
     asyncio.run(_each(mine))

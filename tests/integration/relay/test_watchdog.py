@@ -21,7 +21,7 @@ from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer, writer_handle
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState
-from tests.integration.store.writing import HOST, change_sql, recorded, rows
+from tests.integration.store.writing import HOST, change_sql, recorded, register, rows
 from workflows.messages import WriterPolicy
 
 pytestmark = pytest.mark.mariadb
@@ -159,6 +159,7 @@ def test_hosts_without_anything_outstanding_or_with_fates_are_hardly_asked_about
     writers = KnownWriters()
     stage = Stage(engine, writers, hosts)
     busy, silent = hosts[0], hosts[1]
+    register(engine, busy, silent)
     for host in (busy, silent):
         recorded(engine, host=host)
         change_sql(engine, f"INSERT INTO nonce_ledger (host) VALUES ('{host}')")

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync import ChangesRefused, InvalidChange, RecordedChange, record_change, record_changes
+from oldhost_sync import ChangesRefused, InvalidChange, RecordedChange, UnknownHost, record_change, record_changes
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.rules import set_rule
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import HOST, recorded, rows, wait_until, waiting_for_a_lock
+from tests.integration.store.writing import HOST, recorded, register, rows, wait_until, waiting_for_a_lock
 
 pytestmark = pytest.mark.mariadb
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
@@ -66,6 +66,7 @@ def test_a_batch_writes_what_so_many_single_changes_would_have_written(engine: E
                 "payload": {**payload, "revision": number}, "idempotency_key": f"k-{number}",
             }
         )  # fmt: skip
+    register(engine, "single")
     recorded(engine, entity_id="e1", host="single")
     recorded(engine, entity_id="e1")
     batch(engine, *changes)
@@ -258,3 +259,9 @@ def test_batches_and_single_changes_of_the_same_entities_at_once_lose_nothing(en
         "WHERE u.newest_change_id <> o.newest OR u.status <> JSON_VALUE(e.payload, '$.status')",
     )
     assert stale == []
+
+
+def test_a_batch_for_a_host_that_is_not_registered_is_refused_and_nothing_is_written(engine: Engine) -> None:
+    with engine.begin() as connection, pytest.raises(UnknownHost, match="no host 'nrth', only oldhost"):
+        record_changes(connection, [change("a")], host="nrth")
+    assert rows(engine, "SELECT id FROM outbox_events UNION ALL SELECT 1 FROM units") == []

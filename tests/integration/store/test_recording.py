@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange
+from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange, UnknownHost
 from oldhost_sync.store.intake.rules import class_of, default_class, rules_of, seed_rules, set_rule
-from tests.integration.store.writing import HOST, change_sql, record, recorded, rows
+from tests.integration.store.writing import HOST, change_sql, record, recorded, register, rows
 
 pytestmark = pytest.mark.mariadb
 
@@ -60,6 +60,7 @@ def test_an_entity_of_another_type_has_its_own_row(engine: Engine) -> None:
 
 
 def test_hosts_share_nothing(engine: Engine) -> None:
+    register(engine, "other")
     first = recorded(engine, idempotency_key="same")
     second = recorded(engine, host="other", idempotency_key="same", payload={"status": "Dirty"})
     assert second.change_id != first.change_id
@@ -144,6 +145,7 @@ def test_a_rule_that_was_changed_holds_from_the_next_change_on(engine: Engine) -
         ref = recorded(engine, event_type=event_type).ref
         assert ref is not None
         assert ref.priority_class.value == expected
+    register(engine, "other")
     other = recorded(engine, host="other").ref
     assert other is not None
     assert other.priority_class is default_class("unit_status_changed")
@@ -174,3 +176,20 @@ def test_accepted_at_is_utc_whatever_zone_the_application_connection_has(engine:
         now = connection.exec_driver_sql("SELECT UTC_TIMESTAMP(6)").scalar_one()
         connection.exec_driver_sql("SET time_zone = '+00:00'")
     assert abs(now.replace(tzinfo=UTC) - answer.accepted_at) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("not_before", [None, datetime.now(UTC) + timedelta(hours=1)], ids=["now", "later"])
+def test_a_host_that_is_not_registered_is_refused_and_nothing_is_written(
+    engine: Engine, not_before: datetime | None
+) -> None:
+    """No relay looks for it: the change would wait for ever, and nobody would hear of it."""
+    with engine.begin() as connection, pytest.raises(UnknownHost, match="no host 'nrth', only oldhost"):
+        record(connection, host="nrth", not_before=not_before)
+    written = [rows(engine, f"SELECT id FROM {table}") for table in ("outbox_events", "scheduled_changes", "units")]
+    assert written == [[], [], []]
+
+
+def test_an_event_type_without_a_rule_is_no_reason_to_refuse_a_registered_host(engine: Engine) -> None:
+    ref = recorded(engine, event_type="never_heard_of").ref
+    assert ref is not None
+    assert ref.priority_class is PriorityClass.TXN

@@ -6,16 +6,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
+from oldhost_sync.store.intake.rules import seed_rules
 from oldhost_sync.store.outbox.retention import Horizon, RetentionDays, horizon_of
 from oldhost_sync.store.transactions import run_in_transaction
 
 HOST = "oldhost"
 WAIT_SECONDS_MAX = 20.0
+
+
+def register(engine: Engine, *hosts: str) -> None:
+    """As `oldhost-sync migrate` does it for each host it is given."""
+    for host in hosts:
+        run_in_transaction(engine, partial(seed_rules, host=host))
 
 
 def record(connection: Connection, **changes: Any) -> RecordedChange:
