@@ -74,7 +74,7 @@ def create_engine(
     session = (
         f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', "
         f"max_statement_time = {statement_seconds}, innodb_lock_wait_timeout = {limits.LOCK_WAIT_SECONDS_MAX}, "
-        f"idle_transaction_timeout = {idle_transaction_seconds}"
+        f"idle_transaction_timeout = {idle_transaction_seconds}, tx_read_only = OFF"
     )
     slack = limits.CONNECTION_READ_SECONDS_MAX - limits.STATEMENT_SECONDS_MAX
     address, tls = take_tls(database_address(database_url))

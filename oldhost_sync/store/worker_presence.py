@@ -27,6 +27,10 @@ SAID_EVERY_SECONDS = 10.0
 SILENT_SECONDS_MAX = 25
 NAME_LENGTH_MAX = 255
 
+# A time in the future is from before the database's clock was set back: who is at work says so again in seconds.
+HEARD = (
+    "seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND AND seen_at <= UTC_TIMESTAMP(6) + INTERVAL :silent_s SECOND"
+)
 _SAY = text(
     "INSERT INTO workers (host, name, knows_release) VALUES (:host, :name, :release) "
     "ON DUPLICATE KEY UPDATE seen_at = UTC_TIMESTAMP(6), left_at = NULL"
@@ -34,12 +38,12 @@ _SAY = text(
 _KNOWN = text(
     "SELECT host, MIN(COALESCE(knows_release, :untold)) AS smallest, MAX(COALESCE(knows_release, :untold)) AS newest, "
     "MIN(knows_release IS NOT NULL) AS all_tell FROM workers "
-    "WHERE host IN :hosts AND left_at IS NULL AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND GROUP BY host "
+    f"WHERE host IN :hosts AND left_at IS NULL AND {HEARD} GROUP BY host "
     "HAVING SUM(name = :name) > 0"
 ).bindparams(bindparam("hosts", expanding=True))
 _OTHERS = text(
     f"SELECT name, host, IS_USED_LOCK({LOCK_NAME.format('name')}) IS NOT NULL AS holds_lock FROM workers "
-    "WHERE host IN :hosts AND left_at IS NULL AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND "
+    f"WHERE host IN :hosts AND left_at IS NULL AND {HEARD} "
     "AND name <> :name ORDER BY name, host"
 ).bindparams(bindparam("hosts", expanding=True))
 _TAKEN = text("SELECT host FROM nonce_ledger WHERE host IN :hosts AND owner = :name ORDER BY host").bindparams(

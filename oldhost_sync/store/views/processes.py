@@ -9,12 +9,12 @@ from sqlalchemy import Boolean, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.columns import UtcDateTime
-from oldhost_sync.store.worker_presence import SILENT_SECONDS_MAX
+from oldhost_sync.store.worker_presence import HEARD, SILENT_SECONDS_MAX
 
 WORKERS_SHOWN = 20
 
 _WORKERS = text(
-    "SELECT name, seen_at, left_at IS NULL AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND AS at_work, "
+    f"SELECT name, seen_at, left_at IS NULL AND {HEARD} AS at_work, "
     "left_at IS NOT NULL AS has_left, knows_release FROM workers WHERE host = :host "
     "ORDER BY at_work DESC, seen_at DESC LIMIT :limit"
 ).columns(seen_at=UtcDateTime(), at_work=Boolean(), has_left=Boolean())

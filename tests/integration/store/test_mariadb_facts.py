@@ -323,3 +323,13 @@ def test_the_parts_of_a_statement_read_one_snapshot_though_another_commits_meanw
         recorded(engine)
         gate.exec_driver_sql("SELECT RELEASE_LOCK('gate')")
         assert found.result() == [0, 1, 0, 0]
+
+
+def test_our_transactions_write_whatever_the_servers_default_is(engine: Engine, mariadb_server: PrivateMariaDB) -> None:
+    """A pooled connection would keep that default for ten minutes after it is over."""
+    with mariadb_server.variable("tx_read_only", 1):
+        own = create_engine(engine.url.render_as_string(hide_password=False))
+        try:
+            assert recorded(own).change_id is not None
+        finally:
+            own.dispose()

@@ -83,6 +83,18 @@ def test_a_worker_reads_what_those_at_work_know(engine: Engine) -> None:
     assert own.known() == {}
 
 
+def test_one_that_was_last_heard_of_in_the_future_is_not_at_work(engine: Engine) -> None:
+    """It was killed, and then the database's clock was set back by two hours."""
+    own, killed = WorkerPresence(engine, (HOST,), "own", 6), WorkerPresence(engine, (HOST,), "killed", 8)
+    own.begin()
+    killed.begin()
+    silent(engine, -7200, "killed")
+    assert own.known() == {HOST: Known(6, 6)}
+    with engine.connect() as connection:
+        assert own.others(connection) == {}
+    assert [name for name, at_work, _ in shown(engine) if at_work] == ["own"]
+
+
 def test_a_worker_that_does_not_tell_knows_the_oldest_that_may_run_beside(engine: Engine) -> None:
     change_sql(engine, f"INSERT INTO workers (host, name) VALUES ('{HOST}', 'of the release before')")
     own = WorkerPresence(engine, (HOST,), "own", BESIDE_MIN + 1)
