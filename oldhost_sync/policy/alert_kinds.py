@@ -126,8 +126,9 @@ KINDS: dict[str, AlertKind] = {
     ),
     "paused-in-temporal": AlertKind(
         "critical",
-        "A person paused the writer's run with Temporal's tools; the message says who. Changes are still accepted.",
-        "Unpause it, or ask who paused it. To stop sending, use our own pause: it can be seen and resumed here.",
+        "A person paused the writer's run, or an activity of it, with Temporal's tools; the message says which, "
+        "and who. Changes are still accepted, unless it is the activity that records them.",
+        "Unpause it there, or ask who paused it. To stop sending, use our own pause: it can be seen and resumed here.",
         "the writer runs",
         command="temporal workflow unpause -w sync-writer:HOST",
     ),

@@ -117,7 +117,7 @@ def _trouble(seen: WriterHealth | TemporalAway, *, waiting: bool) -> tuple[str, 
     if seen.state is WriterState.CLOSED:
         return CLOSED, f"the writer does not run: {seen.error}; the relay starts it again"
     if seen.state is WriterState.PAUSED_IN_TEMPORAL:
-        return PAUSED, f"the writer does nothing: {seen.error}; it goes on when a person unpauses it there"
+        return PAUSED, f"the writer waits: {seen.error}; it goes on when a person unpauses it there"
     if seen.state is WriterState.FAILING:
         return FAILING, f"the writer is stuck: {seen.error}"
     # With nothing to do no worker is needed; an untaken task is something to do.

@@ -53,7 +53,7 @@ _TASK_ENDS = {
 
 
 class WriterState(StrEnum):
-    """`RUNNING` is the only one in which changes can reach OldHost."""
+    """`RUNNING` is the only one in which all changes can reach OldHost. `PAUSED_IN_TEMPORAL`: it, or an activity."""
 
     RUNNING = "RUNNING"
     MISSING = "MISSING"
@@ -163,6 +163,9 @@ def judge(
         return WriterHealth(WriterState.PAUSED_IN_TEMPORAL, _who_paused_it(pause), run_id, _at(pause.paused_time))
     if not is_running(described):
         return WriterHealth(WriterState.CLOSED, _how_it_ended(described, last_events), run_id, _at(info.close_time))
+    paused = _paused_activity(described)
+    if paused is not None:
+        return WriterHealth(WriterState.PAUSED_IN_TEMPORAL, paused[1], run_id, paused[0])
     failed = _failed_task(described, last_events)
     if failed is not None:
         since, error = failed
@@ -211,6 +214,17 @@ async def _decrypt(client: Client, failure: Failure) -> None:
 def _who_paused_it(pause: WorkflowExecutionPauseInfo) -> str:
     why = ": ".join(part for part in (pause.identity, pause.reason) if part)
     return _short("a person paused its run in Temporal" + (f" ({why})" if why else ""))
+
+
+def _paused_activity(described: DescribeWorkflowExecutionResponse) -> tuple[datetime | None, str] | None:
+    """Since when an activity has waited for the person who paused it; a send, which has one attempt, never does."""
+    for activity in described.pending_activities:
+        if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED:
+            manual = activity.pause_info.manual
+            why = ": ".join(part for part in (manual.identity, manual.reason) if part)
+            what = f"its activity {activity.activity_type.name} (id {activity.activity_id}) in Temporal"
+            return _at(activity.pause_info.pause_time), _short(f"a person paused {what}" + (f" ({why})" if why else ""))
+    return None
 
 
 def _how_it_ended(described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent]) -> str:

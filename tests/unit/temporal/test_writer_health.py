@@ -77,6 +77,16 @@ def test_a_paused_run_says_who_paused_it_since_when_and_why() -> None:
     assert not health.hinders_roles
 
 
+def test_an_activity_that_waits_for_the_person_who_paused_it_is_told_of() -> None:
+    activity = PendingActivityInfo(activity_id="6", state=PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED)
+    activity.activity_type.name = "record_submissions"
+    activity.pause_info.pause_time.FromDatetime(ago(60))
+    activity.pause_info.manual.identity, activity.pause_info.manual.reason = "ana@desk", "a look"
+    health = judged(described(activity=activity))
+    assert (health.state, health.since) == (WriterState.PAUSED_IN_TEMPORAL, ago(60))
+    assert health.error == "a person paused its activity record_submissions (id 6) in Temporal (ana@desk: a look)"
+
+
 def test_a_closed_run_says_how_it_ended_and_by_whom() -> None:
     terminated = HistoryEvent(
         workflow_execution_terminated_event_attributes=WorkflowExecutionTerminatedEventAttributes(
