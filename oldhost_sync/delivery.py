@@ -13,13 +13,15 @@ import hashlib
 import hmac
 import json
 import logging
+import socket
 import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.error import HTTPError, URLError
 
@@ -82,14 +84,20 @@ def headers(content: dict[str, Any], body: bytes, secret: str) -> dict[str, str]
 
 
 def post(url: str, content: dict[str, Any], *, secret: str = "") -> None:
-    """Raises DeliveryFailed for any answer but 2xx; its text does not show `url`, which may be a secret."""
+    """Raises DeliveryFailed for any answer but 2xx, and after POST_SECONDS_MAX; its text does not show `url`, which may
+    be a secret.
+    """
     body = json.dumps(content).encode()
     request = urllib.request.Request(  # noqa: S310 - the setting allows http and https only
         url, body, headers(content, body, secret), method="POST"
     )
+    way = _Way()
+    deadline = threading.Timer(POST_SECONDS_MAX, way.end)  # urllib's own timeout begins anew with each byte
+    deadline.start()
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=POST_SECONDS_MAX):
-            return
+        with urllib.request.build_opener(_NoRedirects, way).open(request, timeout=POST_SECONDS_MAX):
+            if way.has_ended:  # half an answer can look like a whole one
+                raise TimeoutError
     except HTTPError as error:
         error.close()
         of_this_one = HTTPStatus.BAD_REQUEST <= error.code < HTTPStatus.INTERNAL_SERVER_ERROR
@@ -98,6 +106,37 @@ def post(url: str, content: dict[str, Any], *, secret: str = "") -> None:
     except (OSError, HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, URLError) else error
         raise DeliveryFailed(type(cause).__name__) from None
+    finally:
+        deadline.cancel()
+
+
+class _Way(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """The way to the webhook, which another thread can end."""
+
+    def __init__(self) -> None:
+        urllib.request.HTTPSHandler.__init__(self)
+        self._connection: HTTPConnection | None = None
+        self.has_ended = False
+
+    def http_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(self._connected(HTTPConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(self._connected(HTTPSConnection), request)
+
+    def end(self) -> None:
+        """A thread that reads or writes gets an error, or the end of the stream."""
+        self.has_ended = True
+        if self._connection is not None and self._connection.sock is not None:
+            with suppress(OSError):
+                self._connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _connected(self, kind: type[HTTPConnection]) -> Callable[..., HTTPConnection]:
+        def connect(host: str, **options: Any) -> HTTPConnection:
+            self._connection = kind(host, **options)
+            return self._connection
+
+        return connect
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
