@@ -37,6 +37,8 @@ class RelayMetrics:
         name, text = "oldhost_sync_accepted_to_held_seconds", "From accepted until the writer has it"
         self.wait_seconds = Histogram(name, text, by_class, buckets=_WAIT_SECONDS, registry=registry)
         self.condition = gauge("oldhost_sync_relay_condition", "1 for the relay's present condition", by_condition)
+        text = "1 for a host whose changes wait and that no relay serves, seen by any relay"
+        self.unserved = gauge("oldhost_sync_unserved_host", text, ["host"])
         text = "Changes that the writer has, as last counted"
         self.unprocessed = gauge("oldhost_sync_relay_unprocessed", text, ["host"])
 

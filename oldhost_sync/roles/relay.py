@@ -29,6 +29,7 @@ from oldhost_sync.relay.load_recorder import LoadRecorder
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.readiness import ReadinessCheck
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.relay.unserved_hosts import UnservedHosts
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.roles.alert_delivery import CONNECTIONS as DELIVERY_CONNECTIONS
@@ -123,6 +124,7 @@ async def _relay(
         checks,
         FateWriter(transactions["fates"], settings.hosts()),
         LoadRecorder(transactions["load"], leaderships),
+        UnservedHosts(transactions["load"], metrics),
         ReadinessCheck(relays, watchdog, readiness, needs),
         *([FateTracer(transactions["figures"], leaderships, owner, tracer)] if tracer else []),
     )

@@ -26,6 +26,12 @@ _FIRST = text(f"INSERT INTO relay_lease (host, owner, expires_at) VALUES (:host,
 # An expired lease that no other relay has taken is renewed too. The table has few rows: one for each host.
 _RENEW_ALL = text(f"UPDATE relay_lease SET expires_at = {_UNTIL} WHERE owner = :owner")
 _HELD = text("SELECT host FROM relay_lease WHERE owner = :owner")
+_UNSERVED = text(
+    "SELECT r.host FROM (SELECT DISTINCT host FROM event_rules) r WHERE NOT EXISTS ("
+    "SELECT 1 FROM relay_lease l WHERE l.host = r.host AND l.expires_at > UTC_TIMESTAMP(6)) AND EXISTS ("
+    "SELECT 1 FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = r.host "
+    "AND o.processed_at IS NULL) ORDER BY r.host"
+)
 _RELEASE = text("DELETE FROM relay_lease WHERE host = :host AND owner = :owner")
 
 
@@ -52,3 +58,8 @@ def renew_leases(connection: Connection, owner: str, span: timedelta) -> list[st
 def release_lease(connection: Connection, host: str, owner: str) -> None:
     """Release the lease, so that the next relay need not wait until it expires."""
     connection.execute(_RELEASE, {"host": host, "owner": owner})
+
+
+def unserved_hosts(connection: Connection) -> list[str]:
+    """The registered hosts with changes that have no fate, and for which no relay holds a lease."""
+    return list(connection.execute(_UNSERVED).scalars())
