@@ -91,12 +91,12 @@ def post(url: str, content: dict[str, Any], *, secret: str = "") -> None:
     request = urllib.request.Request(  # noqa: S310 - the setting allows http and https only
         url, body, headers(content, body, secret), method="POST"
     )
-    way = _Way()
-    deadline = threading.Timer(POST_SECONDS_MAX, way.end)  # urllib's own timeout begins anew with each byte
+    handler = _InterruptibleHandler()
+    deadline = threading.Timer(POST_SECONDS_MAX, handler.interrupt)  # urllib's own timeout begins anew with each byte
     deadline.start()
     try:
-        with urllib.request.build_opener(_NoRedirects, way).open(request, timeout=POST_SECONDS_MAX):
-            if way.has_ended:  # half an answer can look like a whole one
+        with urllib.request.build_opener(_NoRedirects, handler).open(request, timeout=POST_SECONDS_MAX):
+            if handler.interrupted:  # half an answer can look like a whole one
                 raise TimeoutError
     except HTTPError as error:
         error.close()
@@ -110,13 +110,13 @@ def post(url: str, content: dict[str, Any], *, secret: str = "") -> None:
         deadline.cancel()
 
 
-class _Way(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """The way to the webhook, which another thread can end."""
+class _InterruptibleHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens one connection, which another thread can interrupt."""
 
     def __init__(self) -> None:
         urllib.request.HTTPSHandler.__init__(self)
         self._connection: HTTPConnection | None = None
-        self.has_ended = False
+        self.interrupted = False
 
     def http_open(self, request: urllib.request.Request) -> HTTPResponse:
         return self.do_open(self._connected(HTTPConnection), request)
@@ -124,9 +124,9 @@ class _Way(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> HTTPResponse:
         return self.do_open(self._connected(HTTPSConnection), request)
 
-    def end(self) -> None:
+    def interrupt(self) -> None:
         """A thread that reads or writes gets an error, or the end of the stream."""
-        self.has_ended = True
+        self.interrupted = True
         if self._connection is not None and self._connection.sock is not None:
             with suppress(OSError):
                 self._connection.sock.shutdown(socket.SHUT_RDWR)

@@ -212,18 +212,16 @@ async def _decrypt(client: Client, failure: Failure) -> None:
 
 
 def _who_paused_it(pause: WorkflowExecutionPauseInfo) -> str:
-    why = ": ".join(part for part in (pause.identity, pause.reason) if part)
-    return _short("a person paused its run in Temporal" + (f" ({why})" if why else ""))
+    return _with_reasons("a person paused its run in Temporal", pause.identity, pause.reason)
 
 
 def _paused_activity(described: DescribeWorkflowExecutionResponse) -> tuple[datetime | None, str] | None:
     """Since when an activity has waited for the person who paused it; a send, which has one attempt, never does."""
     for activity in described.pending_activities:
         if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED:
-            manual = activity.pause_info.manual
-            why = ": ".join(part for part in (manual.identity, manual.reason) if part)
-            what = f"its activity {activity.activity_type.name} (id {activity.activity_id}) in Temporal"
-            return _at(activity.pause_info.pause_time), _short(f"a person paused {what}" + (f" ({why})" if why else ""))
+            pause, name = activity.pause_info, f"{activity.activity_type.name} (id {activity.activity_id})"
+            what = f"a person paused its activity {name} in Temporal"
+            return _at(pause.pause_time), _with_reasons(what, pause.manual.identity, pause.manual.reason)
     return None
 
 
@@ -232,8 +230,7 @@ def _how_it_ended(described: DescribeWorkflowExecutionResponse, last_events: Seq
     last = last_events[0] if last_events else HistoryEvent()
     terminated = last.workflow_execution_terminated_event_attributes
     failure = last.workflow_execution_failed_event_attributes.failure
-    why = ": ".join(part for part in (terminated.identity, terminated.reason, _message(failure)) if part)
-    return _short(f"its run ended: {word}" + (f" ({why})" if why else ""))
+    return _with_reasons(f"its run ended: {word}", terminated.identity, terminated.reason, _message(failure))
 
 
 def _failed_task(
@@ -286,6 +283,12 @@ def _message(failure: Failure) -> str:
         parts.append(failure.message.splitlines()[0])
         failure = failure.cause
     return ": ".join(parts)
+
+
+def _with_reasons(text: str, *reasons: str) -> str:
+    """`text`, and in brackets those reasons that are known."""
+    known = ": ".join(filter(None, reasons))
+    return _short(f"{text} ({known})" if known else text)
 
 
 def _short(text: str) -> str:
