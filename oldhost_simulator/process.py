@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     simulator = Simulator(config)
 
     def end(_signum: int, _frame: FrameType | None) -> None:
-        simulator.ended.set()
+        simulator.ended.put(None)
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, end)
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     sys.stdout.write(json.dumps({"oldhost": simulator.url, "admin": simulator.admin_url}) + "\n")
     sys.stdout.flush()
-    simulator.ended.wait()
+    simulator.ended.get()
     crashed = simulator.crash is not None
     simulator.stop()
     return 1 if crashed else 0

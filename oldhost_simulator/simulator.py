@@ -6,6 +6,7 @@ with Simulator(Config(latency_ms=5)) as simulator:
 
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -31,7 +32,7 @@ class Simulator:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.ended = threading.Event()
+        self.ended: SimpleQueue[None] = SimpleQueue()  # a signal handler puts into it, and can't take a lock
         self.port = 0
         self.admin_port = 0
         self._state_file: StateFile | None = None
@@ -113,7 +114,7 @@ class Simulator:
             loop.run()
         finally:
             server.close()  # also after a crash: a host that no longer answers must not take connections
-            self.ended.set()
+            self.ended.put(None)
 
     def _close(self) -> None:
         if self._admin_server is not None:

@@ -14,7 +14,6 @@ import re
 import secrets
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from oldhost_sync.stack.mariadb_install import LOG_FILE_SIZE, install_data_folde
 from oldhost_sync.stack.ports import pick_port
 from oldhost_sync.stack.processes import Child, EmbeddedServer
 from oldhost_sync.stack.programs import need_program
+from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
 from oldhost_sync.store.schema_migration import APP_RIGHTS, MIGRATION_RIGHTS
 
 INSTALL_ADVICE = "install Debian's mariadb-server-core (or any MariaDB from 10.6 on), or set SYNC_DATABASE_URL"
@@ -58,7 +58,7 @@ class EmbeddedMariaDB(EmbeddedServer):
         *,
         database: str = "oldhost_sync",
         buffer_pool_mib: int = 512,
-        ended: threading.Event | None = None,
+        ended: SignalSafeEvent | None = None,
     ) -> None:
         self.folder = folder.absolute()
         self._buffer_pool_mib = buffer_pool_mib

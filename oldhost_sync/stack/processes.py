@@ -13,13 +13,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol, Self
+
+from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -78,7 +79,7 @@ class Child:
     env: Mapping[str, str] | None = None
     folder: Path | None = None
     stop_signal: signal.Signals = signal.SIGTERM
-    ended: threading.Event = field(default_factory=threading.Event)
+    ended: SignalSafeEvent = field(default_factory=SignalSafeEvent)
     process: StartedProcess | None = field(default=None, init=False)
     started_at: float = field(default=0.0, init=False)
     _log_start: int = field(default=0, init=False)
@@ -194,8 +195,8 @@ class Child:
 class EmbeddedServer(ABC):
     """`with` a server of our own: one child, on a port that stays the same over `stop`, `kill` and `start`."""
 
-    def __init__(self, ended: threading.Event | None) -> None:
-        self._ended = ended or threading.Event()
+    def __init__(self, ended: SignalSafeEvent | None) -> None:
+        self._ended = ended or SignalSafeEvent()
         self._child: Child | None = None
 
     @abstractmethod
@@ -277,7 +278,7 @@ class Supervisor:
     on_restart: Callable[[Child], None] | None = None
     on_pause: Callable[[Child, float], None] | None = None
     monotonic: Callable[[], float] = time.monotonic
-    ended: threading.Event = field(default_factory=threading.Event)
+    ended: SignalSafeEvent = field(default_factory=SignalSafeEvent)
     _children: list[tuple[Child, bool]] = field(default_factory=list)
     _short_lives: dict[str, int] = field(default_factory=dict)
     _paused_until: dict[str, float] = field(default_factory=dict)

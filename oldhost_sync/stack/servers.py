@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.ports import pick_port
 from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, StopRequested, Supervisor
 from oldhost_sync.stack.programs import module
+from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.schema_migration import migrate
 
@@ -95,7 +95,7 @@ class Stack:
         return self.addresses
 
     @property
-    def ended(self) -> threading.Event:
+    def ended(self) -> SignalSafeEvent:
         return self._supervisor.ended
 
     def watch(self) -> None:

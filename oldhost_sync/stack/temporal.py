@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -23,6 +22,7 @@ from temporalio.service import RPCError
 from oldhost_sync.stack.ports import pick_port
 from oldhost_sync.stack.processes import Child, EmbeddedServer, ProcessError
 from oldhost_sync.stack.programs import ProgramMissing, find_program
+from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class EmbeddedTemporal(EmbeddedServer):
         ui_port: int | None = None,
         *,
         options: Sequence[str] = (),
-        ended: threading.Event | None = None,
+        ended: SignalSafeEvent | None = None,
     ) -> None:
         self._memory: tempfile.TemporaryDirectory[str] | None = None
         self._persistent = folder is not None

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from oldhost_simulator import Config, process
+from tests.signals_at_each_line import run_with_signals
 from tests.simulator.client import AdminClient, Line, connect_when_free, operation, sync_bytes
 from tests.simulator.process import ROOT, SimulatorProcess
 
@@ -45,6 +46,27 @@ def test_it_ends_when_it_is_told_to(signum: signal.Signals) -> None:
     with SimulatorProcess() as process, Line(process.url) as line:
         line.send(sync_bytes(1, operation()))
         assert process.end(signum) == 0
+
+
+# Its ready line is flushed just before it waits for its end.
+ENDED_WHILE_IT_BEGINS_TO_WAIT = """
+from oldhost_simulator import process
+
+class Output:
+    write = lambda self, text: None
+    def flush(self):
+        sys.stdout = sys.__stdout__
+        signal_at_each_line(sys._getframe(1))
+
+sys.stdout = Output()
+code = process.main(["--port", "0", "--admin-port", "0"])
+no_more_signals()
+sys.exit(code)
+"""
+
+
+def test_a_signal_at_any_line_of_its_wait_ends_it() -> None:
+    assert run_with_signals(ENDED_WHILE_IT_BEGINS_TO_WAIT) == ""
 
 
 def test_a_stopped_client_keeps_the_one_connection() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from oldhost_sync.stack import processes
 from oldhost_sync.stack.processes import Child, ChildDied, ChildSilent, ProcessError, StopRequested, Supervisor
+from tests.signals_at_each_line import run_with_signals
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS_MAX = 10.0
@@ -194,3 +195,18 @@ def test_being_told_to_end_breaks_off_what_waits_for_a_child(tmp_path: Path) -> 
     with pytest.raises(StopRequested, match="while waiting for child"):
         one.wait_until(lambda: False, SECONDS_MAX)
     one.kill()
+
+
+ENDED_WHILE_IT_WATCHES = """
+from oldhost_sync.stack.processes import Supervisor
+
+supervisor = Supervisor()
+signal.signal(signal.SIGTERM, lambda *_: supervisor.ended.set())
+signal_at_each_line(sys._getframe())
+supervisor.watch()
+no_more_signals()
+"""
+
+
+def test_a_signal_at_any_line_of_a_supervisors_watch_ends_it() -> None:
+    assert run_with_signals(ENDED_WHILE_IT_WATCHES) == ""
