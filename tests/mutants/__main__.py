@@ -26,11 +26,13 @@ def main(arguments: list[str] | None = None) -> int:
             progress.update(task, description=mutant.name)
             caught.append(hunt(mutant))
             told = caught[-1]
-            progress.console.print(f"{mutant.name}: {told.level or 'SURVIVED'} ({told.seconds:.0f} s)", markup=False)
+            progress.console.print(
+                f"{mutant.name}: {told.level.name if told.level else 'SURVIVED'} ({told.seconds:.0f} s)", markup=False
+            )
             progress.advance(task)
     table = Table("mutant", "killed by", "seconds")
     for one in caught:
-        table.add_row(one.mutant.name, one.level or "[red]survived", f"{one.seconds:.0f}")
+        table.add_row(one.mutant.name, one.level.name if one.level else "[red]survived", f"{one.seconds:.0f}")
     console.print(table)
     survivors = sum(one.level is None for one in caught)
     console.print(f"{len(caught) - survivors} of {len(caught)} killed")

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,27 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.catalogue import (
-    ALERTS,
-    BY_HAND,
-    CLUSTER,
-    CONFORMANCE,
-    ENDED_WORKERS,
-    EXHAUSTIVE,
-    FOREIGN_LOCKS,
-    GIVING_WAY,
-    MARIADB,
-    OVERDUE,
-    RECOVERY,
-    RELEASES,
-    RESETS,
-    SIGNALS,
-    SIMULATION,
-    STALLED,
-    UNIT,
-    WATCHES,
-    Mutant,
-)
+from tests.mutants.levels import Level
+from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("activities", "migrations", "oldhost_simulator", "oldhost_sync", "tests", "workflows")
@@ -48,7 +28,7 @@ class Catch:
     """`level` None: it survived."""
 
     mutant: Mutant
-    level: str | None
+    level: Level | None
     seconds: float
 
 
@@ -78,52 +58,16 @@ def apply(mutant: Mutant, root: Path) -> None:
         path.write_text(text.replace(patch.old, patch.new))
 
 
-def command(level: str, mutant: Mutant) -> list[str]:
-    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header"]
-    return {
-        SIMULATION: [
-            sys.executable,
-            "-m",
-            "tests.simulation",
-            "--seeds",
-            str(mutant.seeds),
-            "--quiet",
-            "--stop-at-first",
-        ],
-        EXHAUSTIVE: [sys.executable, "-m", "tests.exhaustive", "--only", "singles"],
-        UNIT: [*pytest, "tests/unit/policy", "tests/unit/oldhost"],
-        STALLED: [*pytest, "tests/simulation/test_deadline.py"],
-        CONFORMANCE: [*pytest, "tests/conformance/test_simulated_ledger.py"],
-        MARIADB: [*pytest, "tests/integration/relay/test_rounds.py"],
-        FOREIGN_LOCKS: [*pytest, "tests/integration/ledger/test_foreign_locks.py"],
-        ALERTS: [*pytest, "tests/integration/store/test_alerts.py", "tests/integration/store/test_alert_life.py"],
-        SIGNALS: [*pytest, "tests/workflows/test_submissions.py", "tests/workflows/test_starts.py"],
-        ENDED_WORKERS: [
-            *pytest,
-            "tests/integration/store/test_worker_locks.py",
-            "tests/integration/store/test_worker_watch.py",
-        ],
-        CLUSTER: [*pytest, "tests/integration/ledger/test_cluster.py"],
-        BY_HAND: [*pytest, "tests/workflows/test_ended_by_hand.py"],
-        RESETS: [*pytest, "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"],
-        GIVING_WAY: [*pytest, "tests/integration/session/test_giving_way.py"],
-        RECOVERY: [*pytest, "tests/integration/session/test_recovery.py"],
-        OVERDUE: [*pytest, "tests/integration/session/test_reply_timeout.py"],
-        RELEASES: [*pytest, "tests/unit/policy/test_release.py", "tests/unit/test_release_watch.py"],
-        WATCHES: [*pytest, "tests/unit/relay", "tests/unit/test_writer_health.py"],
-    }[level]
-
-
 class UnfitLevel(Exception):
     """A level that fails without any mutant: what it kills proves nothing."""
 
 
 @cache
-def is_fit(level: str) -> bool:
+def is_fit(level: Level) -> bool:
     """The level passes on the product as it is."""
     nobody = Mutant("nobody", (), seeds=300)
     with mutated(nobody) as root:
-        return passes(command(level, nobody), root)
+        return passes(level.command(nobody.seeds), root)
 
 
 def hunt(mutant: Mutant) -> Catch:
@@ -131,9 +75,9 @@ def hunt(mutant: Mutant) -> Catch:
     began = time.monotonic()
     with mutated(mutant) as root:
         for level in mutant.levels:
-            if not passes(command(level, mutant), root):
+            if not passes(level.command(mutant.seeds), root):
                 if not is_fit(level):
-                    raise UnfitLevel(level)
+                    raise UnfitLevel(level.name)
                 return Catch(mutant, level, time.monotonic() - began)
     return Catch(mutant, None, time.monotonic() - began)
 

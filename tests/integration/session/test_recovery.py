@@ -381,6 +381,22 @@ def test_a_probe_asks_nothing_while_a_send_runs(stage: Stage) -> None:
     assert reports == [["APPLIED"]]
 
 
+def test_a_probe_asks_nothing_while_a_send_has_yet_to_take_the_wire(stage: Stage) -> None:
+    asked: list[int] = []
+
+    def hook(call: str, when: str) -> None:
+        if (call, when) == ("reserve", "after"):
+            before = process.calls.count("ask")
+            session.probe(lambda: None)
+            asked.append(process.calls.count("ask") - before)
+
+    process = Process()
+    session = stage.session(process)
+    process.hook = hook
+    assert outcomes(send(session, [stage.world.record()])) == ["APPLIED"]
+    assert asked == [0]
+
+
 def test_two_reads_of_the_expected_nonce_must_agree(stage: Stage) -> None:
     """Something of an earlier connection is applied between the first read and the second: it is asked again."""
     process = Process()

@@ -1,0 +1,137 @@
+"""Wrong ideas about the ledger."""
+
+from __future__ import annotations
+
+from tests.mutants.levels import CLUSTER, CONFORMANCE, EXHAUSTIVE, SIMULATION
+from tests.mutants.mutant import Mutant, Patch
+
+LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
+RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
+FENCE = "oldhost_sync/store/ledger/fence.py"
+LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
+
+MUTANTS = (
+    Mutant(
+        "a no-op goes before an older change of its entity",
+        (Patch(LEDGER, "if is_fresh or is_no_op else None", "if is_fresh else None"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "what may have been written is given back",
+        (Patch(LEDGER, "            check(written is None,", "            check(True,"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "what follows a doubt keeps its nonce when the doubt waits again",
+        (Patch("oldhost_sync/store/ledger/halt_resolution.py", "    if again:  # those after it", "    if False:  # those after it"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a second rejection makes a dead letter of what was given up",
+        (Patch(LEDGER, "            return fate\n        return ChangeResult(operation.change_id, Outcome.DEAD.value", "        return ChangeResult(operation.change_id, Outcome.DEAD.value"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "nonce rebound on retry",
+        (Patch(LEDGER_SQL, "r.status = 'RESERVED'\"\nHIGHEST", "r.status IN ('RESERVED', 'SENT')\"\nHIGHEST"),),
+    ),
+    Mutant(
+        "no settle time",
+        (Patch(RECONCILIATION, "settle_wait_ms=0 if age_ms is None else max(0, settle_ms - age_ms)", "settle_wait_ms=0"),),
+    ),
+    Mutant(
+        "settle too short",
+        (Patch(LEDGER, "round(settle_time.total_seconds() * 1000)", "round(settle_time.total_seconds() * 150)"),),
+        seeds=300,
+    ),
+    # Beyond the list: the fences themselves, and what the programme has found.
+    Mutant(
+        "no fence at the reservation",
+        (Patch(FENCE, "    if row is None or row.epoch != epoch:\n", "    if row is None:\n"),),
+        levels=(CONFORMANCE, SIMULATION),
+    ),
+    Mutant(
+        "marked behind a nonce that was given back",
+        (
+            Patch(
+                LEDGER,
+                "        connection.exec_driver_sql(sql.RELEASE_RESERVED_BEYOND, (self._host, nonce))\n",
+                "",
+            ),
+        ),
+        levels=(CONFORMANCE, EXHAUSTIVE),
+    ),
+    Mutant(
+        "a no-op does not date the applied state",
+        (Patch("oldhost_sync/store/ledger/completion.py", "    elif ending.outcome is Outcome.NO_OP:\n", "    elif False:\n"),),
+        levels=(CONFORMANCE, SIMULATION),
+        seeds=1500,
+    ),
+    Mutant(
+        "resolved by resending, states in doubt trusted",
+        (
+            Patch(
+                "oldhost_sync/store/ledger/halt_resolution.py",
+                "    connection.exec_driver_sql(sql.FORGET_STATES_IN_DOUBT, (host, host, expected))\n",
+                "",
+            ),
+        ),
+        levels=(CONFORMANCE, SIMULATION),
+        seeds=3000,
+    ),
+    # What stopped the writer without a word, or lost what was accepted.
+    Mutant(
+        "a reservation that overtakes",
+        (Patch("oldhost_sync/store/ledger/precedence.py", "    return change_id is not None and change_id < row.id\n", "    return False\n"),),
+        levels=(CONFORMANCE, SIMULATION),
+    ),
+    Mutant(
+        "an equal change skipped whatever the entity got since",
+        (Patch("oldhost_sync/store/ledger/reservation.py", " and not candidate.other_applied_since\n", "\n"),),
+        levels=(CONFORMANCE, SIMULATION),
+    ),
+    Mutant(
+        "an id that is used again taken for the change that had it",
+        (Patch("oldhost_sync/store/ledger/reservation.py", "    return accepted_at_ms is not None and created_at_ms != accepted_at_ms\n", "    return False\n"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "found applied: its state is believed",
+        (Patch("oldhost_sync/store/ledger/completion.py", "nonce=change.nonce), payload_hash=UNKNOWN)", "nonce=change.nonce))"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a ban lasts longer than itself when the clock is set back",
+        (Patch(LEDGER_SQL, "IF(ban_is_over OR UTC_TIMESTAMP(6) < banned_at,", "IF(ban_is_over,"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a row that was taken back waits for the settle time",
+        (Patch(LEDGER_SQL, "WHERE host = %s AND status = 'SENT' AND sends > 0\"", "WHERE host = %s AND status = 'SENT'\""),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a halt without OldHost's count",
+        (Patch(RECONCILIATION, "    if mismatch is None:\n        return str(row.halted)\n", "    if True:\n        return str(row.halted)\n"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "an old version that comes after newer operations of its entity",
+        (Patch("oldhost_sync/store/ledger/precedence.py", "        if row.priority_class == PriorityClass.LWW and (row.is_passed or self._is_passed_by(binding, row)):\n", "        if False:\n"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "an old version goes behind newer operations of its send",
+        (Patch("oldhost_sync/store/ledger/precedence.py", "(row.is_passed or self._is_passed_by(binding, row))", "row.is_passed"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a ban that OldHost ended may begin again",
+        (Patch(RECONCILIATION, "    if not ledger.ban_is_over:\n", "    if False:\n"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a mark locks the ledger's row and does not write it",
+        (Patch(LEDGER, "else write_sending", "else lock_sending"),), levels=(CLUSTER,),
+    ),
+)  # fmt: skip

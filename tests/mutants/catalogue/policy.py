@@ -1,0 +1,172 @@
+"""Wrong ideas of the decisions."""
+
+from __future__ import annotations
+
+from tests.mutants.levels import BY_HAND, RELEASES, SIMULATION, UNIT
+from tests.mutants.mutant import Mutant, Patch
+
+COALESCER = "oldhost_sync/policy/coalescer.py"
+MACHINE = "oldhost_sync/policy/machine.py"
+TURNS = "oldhost_sync/policy/turn_rules.py"
+
+MUTANTS = (
+    Mutant(
+        "no send gives way",
+        (Patch(MACHINE, "return self.gives_way and not self.session.bound_list_was_cut", "return False"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a decision that the machine missed holds its unit for good",
+        (Patch(MACHINE, "            self.operators.follow_sweep(outstanding, now_ms)\n", "            pass\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a dead letter is decided while another send has it",
+        (Patch("oldhost_sync/policy/operations_in_flight.py", " or self.is_being_sent(change_id)", ""),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "older change restarts the timer",
+        (
+            Patch(
+                MACHINE,
+                "            if ref.change_id < newest:\n",
+                "            if ref.change_id < newest:\n"
+                "                held = self.coalescer.waiting.get(self.coalescer.newest_waiting(ref.key) or 0)\n"
+                "                if held is not None and not held.ready:\n"
+                "                    held.due_at_ms = now_ms + self.policy.debounce_ms\n"
+                "                    self.coalescer._debounced.put(held.ref.change_id, held.due_at_ms)\n",
+            ),
+        ),
+        levels=(UNIT, SIMULATION),
+    ),
+    Mutant(
+        "no max wait",
+        (Patch(COALESCER, "min(restarted_at_ms, latest_at_ms)", "restarted_at_ms"),),
+    ),
+    Mutant(
+        "key without event type",
+        (
+            Patch(
+                "oldhost_sync/policy/changes.py",
+                "_new(CoalescingKey, (entity_type, entity_id, event_type))",
+                '_new(CoalescingKey, (entity_type, entity_id, ""))',
+            ),
+        ),
+    ),
+    Mutant(
+        "lane order without inheritance",
+        (
+            Patch(
+                COALESCER,
+                "        chain = [self.waiting[one] for one in self._chain(entity, last)]\n",
+                "        chain = [self.waiting[change_id]]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "breaker closed without asking",
+        (Patch("oldhost_sync/policy/breaker.py", "            self._move(BreakerEvent.DUE)\n", "            self.state = BreakerState.CLOSED\n"),),
+        levels=(UNIT, SIMULATION),
+    ),
+    Mutant(
+        "a send that nobody took gives up the others",
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "GIVES_UP_TOGETHER and event.silent:", "GIVES_UP_TOGETHER:"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a halt reported after all is ignored",
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "        if isinstance(event, SendEnded) and event.halted:\n", "        if not epoch:\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "what waits is carried whatever its size",
+        (Patch("oldhost_sync/policy/snapshot.py", "    fits = few and _fits(waiting, holds)\n", "    fits = few\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a rebuilt writer knows of no pause",
+        (Patch(MACHINE, "        self.paused = Pause(operator, reason)\n", "        return\n"),),
+        levels=(UNIT, SIMULATION),
+    ),
+    Mutant(
+        "nobody watches the promise to emergencies",
+        (Patch("oldhost_sync/policy/promise.py", "if wait >= EMERGENCY_WARNING_MS]", "if wait < 0]"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "held changes kept in the machine",
+        (Patch(COALESCER, "        if not self._keeps_held:\n            return self._leave_all(entity, hold)\n", ""),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a writer that does not follow the database",
+        (Patch("oldhost_sync/policy/operators.py", "        if machine.breaker.state is BreakerState.HALTED and not halted:\n", "        if False and not halted:\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a draining writer that is woken by what it does not begin",
+        (Patch(MACHINE, "        begins = not self.draining or self.release == RELEASE_MIN\n", "        begins = True\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "an LWW key goes by when it is due",
+        (Patch(TURNS, "by_first_change=release >= FIRST_CHANGED_FIRST", "by_first_change=False"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "an inherited LWW change costs TXN its turn",
+        (Patch("oldhost_sync/policy/turns.py", "            self.robin.charge_lww()\n", "            pass\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "turns, however old what waits is",
+        (Patch(TURNS, "return PriorityClass.TXN if txn_ms <= lww_ms else PriorityClass.LWW", "return None"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a storm of one property goes before the others' changes",
+        (Patch("oldhost_sync/policy/lanes.py", "if self._rotation is None or self._rotation.oldest_is_due:", "if True:"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "properties take turns that the oldest change can't afford",
+        (Patch(TURNS, "now_ms - first_ms + waiting_ms < self.oldest_first_ms", "now_ms - first_ms < self.oldest_first_ms"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "keys go early to a busy OldHost",
+        (Patch(MACHINE, "return self.may_send and not len(self.in_flight) and not self.coalescer.can_send", "return self.may_send"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "what is too old is forecast as if it had turns only",
+        (Patch("oldhost_sync/policy/load_monitor.py", "oldest_first_ms=coalescer.rules.oldest_first_ms,", "oldest_first_ms=None,"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a standstill that nobody is told of",
+        (Patch("oldhost_sync/policy/notices.py", "        machine.coalesced_alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "an older release's run gets a newer one's snapshot",
+        (Patch("oldhost_sync/policy/release.py", "    if _has_number(mark, _SNAPSHOT_MARK):\n", "    if False:\n"),),
+        levels=(RELEASES,),
+    ),
+    Mutant(
+        "a ban is over when MariaDB's clock says so",
+        (Patch("oldhost_sync/policy/bans.py", "lasts=lasts", "lasts=False"),),
+        levels=(SIMULATION,),
+    ),
+    Mutant(
+        "alerts whose activity was ended by hand are forgotten",
+        (Patch("oldhost_sync/policy/coalesced_alerts.py", "        self._waiting = {**again, **self._waiting}\n", ""),),
+        levels=(BY_HAND,),
+    ),
+    Mutant(
+        "a session whose worker has ended waits for each of its sends",
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "        session.lost = True\n        self._give_up_sends()\n", "        session.lost = True\n"),),
+        levels=(UNIT,),
+    ),
+)  # fmt: skip

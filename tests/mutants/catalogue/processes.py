@@ -1,0 +1,135 @@
+"""Wrong ideas in the processes: the writer's workflow and its activities, relay, worker, stack."""
+
+from __future__ import annotations
+
+from tests.mutants.levels import (
+    BY_HAND,
+    DELIVERY,
+    ENDED_WORKERS,
+    RELAY_ROUNDS,
+    RELEASES,
+    RESETS,
+    SIGNALS,
+    SIMULATION,
+    STACK,
+    STALLED,
+    UNSERVED_HOSTS,
+    WATCHES,
+)
+from tests.mutants.mutant import Mutant, Patch
+
+RELEASE_WATCH = "oldhost_sync/worker/release_watch.py"
+
+MUTANTS = (
+    Mutant(
+        "a reset run waits for its activities",
+        (Patch("workflows/sync_writer.py", 'return self.reception.was_reset and workflow.patched("reset-leaves-at-once")', "return False"),),
+        levels=(RESETS,),
+    ),
+    Mutant(
+        "deadline read from the wall clock",
+        (Patch("activities/session.py", "            clock=self.clock,\n", "            clock=time.time,\n"),),
+        levels=(STALLED, SIMULATION),
+    ),
+    Mutant(
+        "poller inside one long snapshot",
+        (
+            Patch(
+                "oldhost_sync/relay/transactions.py",
+                "        return await loop.run_in_executor(self._threads, run)\n",
+                '        if not hasattr(self, "_snapshot"):\n'
+                '            self._snapshot = self._engine.connect().execution_options(isolation_level="REPEATABLE READ")\n'
+                "        return await loop.run_in_executor(self._threads, fn, self._snapshot)\n",
+            ),
+        ),
+        levels=(RELAY_ROUNDS,),
+    ),
+    Mutant(
+        "continue-as-new without draining",
+        (
+            Patch(
+                "workflows/sync_writer.py",
+                "if self.machine.draining and self._is_drained():",
+                "if self.machine.draining:",
+            ),
+        ),
+    ),
+    Mutant(
+        "outbox marked before the signal is acknowledged",
+        (
+            Patch(
+                "oldhost_sync/relay/relay.py",
+                "        try:\n            await self.signal(refs)\n",
+                "        ids = [ref.change_id for ref in refs]\n"
+                "        await self.transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))\n"
+                "        try:\n            await self.signal(refs)\n",
+            ),
+        ),
+        levels=(SIMULATION, RELAY_ROUNDS),
+    ),
+    Mutant(
+        "signals that a terminated run left unread are not looked for",
+        (Patch("workflows/reception.py", "(given.unrecorded or not self._continued_run_id)", "given.unrecorded"),),
+        levels=(SIGNALS,),
+    ),
+    Mutant(
+        "a run that ended is shown as alive",
+        (Patch("oldhost_sync/temporal/writer_health.py", "    if not is_running(described):\n        return", "    if info.status == -1:\n        return"),),
+        levels=(WATCHES,),
+    ),
+    Mutant(
+        "the watchdog starts no writer",
+        (Patch("oldhost_sync/relay/writer_watch.py", "            actions.append(StartWriter())\n", ""),),
+        levels=(WATCHES,),
+    ),
+    Mutant(
+        "a run is begun with what this worker knows, whoever is at work beside it",
+        (Patch(RELEASE_WATCH, "return min(known.smallest, RELEASE)", "return RELEASE"),),
+        levels=(RELEASES,),
+    ),
+    Mutant(
+        "what was read of the others long ago is believed",
+        (Patch(RELEASE_WATCH, "known is None or self.monotonic() > self._looked_at + FRESH_SECONDS", "known is None"),),
+        levels=(RELEASES,),
+    ),
+    Mutant(
+        "fewer answers than submissions are believed",
+        (Patch("workflows/calls.py", "if len(answers) != len(request.items):", "if False:"),),
+        levels=(BY_HAND,),
+    ),
+    Mutant(
+        "a worker that lost its lock for a moment is said to have ended",
+        (Patch("oldhost_sync/worker/watch.py", "for name in [name for name in silent if name in still]:", "for name in silent:"),),
+        levels=(ENDED_WORKERS,),
+    ),
+    Mutant(
+        "a run that takes no signals keeps the workers from all runs",
+        (Patch(RELEASE_WATCH, "            if error.status is RPCStatusCode.NOT_FOUND:\n                return  # it has ended\n", "            raise\n"),),
+        levels=(RELEASES,),
+    ),
+    Mutant(
+        "a run is asked for a new one at each look",
+        (Patch(RELEASE_WATCH, "elif now < last.again_at:", "elif False:"),),
+        levels=(RELEASES,),
+    ),
+    Mutant(
+        "an activity that a person paused is not told of",
+        (Patch("oldhost_sync/temporal/writer_health.py", "activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED", "False"),),
+        levels=(WATCHES,),
+    ),
+    Mutant(
+        "a host that no relay serves is not told of",
+        (Patch("oldhost_sync/relay/unserved_hosts.py", "told = found & self._found", "told = frozenset[str]()"),),
+        levels=(UNSERVED_HOSTS,),
+    ),
+    Mutant(
+        "a webhook that never finishes its answer holds the delivery",
+        (Patch("oldhost_sync/delivery.py", "    deadline.start()\n", ""),),
+        levels=(DELIVERY,),
+    ),
+    Mutant(
+        "a signal handler takes the lock of what its own thread waits for",
+        (Patch("oldhost_sync/stack/processes.py", "ended: SignalSafeEvent = field(default_factory=SignalSafeEvent)\n    _children", "ended: SignalSafeEvent = field(default_factory=__import__('threading').Event)\n    _children"),),
+        levels=(STACK,),
+    ),
+)  # fmt: skip

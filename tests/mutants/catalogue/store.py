@@ -1,0 +1,88 @@
+"""Wrong ideas about the database beside the ledger."""
+
+from __future__ import annotations
+
+from tests.mutants.levels import ALERTS, CONFORMANCE, ENDED_WORKERS, FOREIGN_LOCKS, OUTBOX, SIMULATION
+from tests.mutants.mutant import Mutant, Patch
+
+MUTANTS = (
+    Mutant(
+        "outbox by id cursor",
+        (
+            Patch(
+                "oldhost_sync/store/outbox/relay_queue.py",
+                'AND o.relayed_at IS NULL"\n# Without',
+                'AND o.relayed_at IS NULL AND o.id > (SELECT COALESCE(MAX(m.id), 0) FROM outbox_events m '
+                'WHERE m.host = o.host AND m.relayed_at IS NOT NULL)"\n# Without',
+            ),
+        ),
+    ),
+    Mutant(
+        "retry of one statement instead of the transaction",
+        (
+            Patch(
+                "oldhost_sync/store/transactions.py",
+                "            result = fn(connection)\n",
+                "            result = fn(_Repeating(connection))  # type: ignore[arg-type]\n",
+            ),
+            Patch(
+                "oldhost_sync/store/transactions.py",
+                "def _commit(connection: Connection) -> None:\n",
+                "class _Repeating:\n"
+                "    def __init__(self, connection):\n"
+                "        self._connection = connection\n\n"
+                "    def __getattr__(self, name):\n"
+                "        return getattr(self._connection, name)\n\n"
+                "    def exec_driver_sql(self, *arguments):\n"
+                "        try:\n"
+                "            return self._connection.exec_driver_sql(*arguments)\n"
+                "        except DBAPIError as error:\n"
+                "            if error_code(error) not in RETRIABLE_ERRORS:\n"
+                "                raise\n"
+                "            return self._connection.exec_driver_sql(*arguments)\n\n\n"
+                "def _commit(connection: Connection) -> None:\n",
+            ),
+        ),
+        seeds=300,
+    ),
+    Mutant(
+        "SYNCED while a change waits",
+        (Patch("oldhost_sync/store/views/sync_status.py", """f"WHEN {waits} THEN '{PENDING_SYNC}' ELSE""", """f"ELSE"""),),
+        levels=(CONFORMANCE, SIMULATION),
+    ),
+    Mutant(
+        "a fate waits for a row that others hold",
+        (Patch("oldhost_sync/store/outbox/pending_fates.py", 'AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "', 'AT_ONCE = ""'),),
+        levels=(FOREIGN_LOCKS,),
+    ),
+    Mutant(
+        "an alert raised after it was closed",
+        (Patch("oldhost_sync/store/alerts.py", "    return last is not None and last >= sequence\n", "    return False\n"),),
+        levels=(ALERTS,),
+    ),
+    Mutant(
+        "an alert that gets worse and nobody hears of",
+        (Patch("oldhost_sync/store/alerts.py", "    if escalates:\n        record_event(", "    if False:\n        record_event("),),
+        levels=(ALERTS,),
+    ),
+    Mutant(
+        "people close what the product still sees",
+        (Patch("oldhost_sync/store/alert_decisions.py", "not may_close(found.kind)", "False"),),
+        levels=(ALERTS,),
+    ),
+    Mutant(
+        "a worker's lock lasts as long as its connection is silent",
+        (Patch("oldhost_sync/store/worker_locks.py", "SET SESSION wait_timeout = {SILENT_SECONDS_MAX}", "DO 0"),),
+        levels=(ENDED_WORKERS,),
+    ),
+    Mutant(
+        "a change of a host that is not registered is accepted",
+        (Patch("oldhost_sync/store/intake/change_recorder.py", "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN %s END", "CASE WHEN %s = '' THEN NULL ELSE %s END"),),
+        levels=(OUTBOX,),
+    ),
+    Mutant(
+        "a worker that was last heard of in the future is at work",
+        (Patch("oldhost_sync/store/worker_presence.py", " AND seen_at <= UTC_TIMESTAMP(6) + INTERVAL :silent_s SECOND", ""),),
+        levels=(ENDED_WORKERS,),
+    ),
+)  # fmt: skip

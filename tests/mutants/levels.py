@@ -1,0 +1,64 @@
+"""The parts of the fault programme that are let loose on a mutant."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+_PYTEST = ("pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """`module`: what `python -m` runs, with its arguments; it fails when it finds something."""
+
+    name: str
+    module: tuple[str, ...]
+    takes_seeds: bool = False
+
+    def command(self, seeds: int) -> list[str]:
+        return [sys.executable, "-m", *self.module, *(["--seeds", str(seeds)] if self.takes_seeds else [])]
+
+    @property
+    def tests(self) -> list[str]:
+        """The test files and folders that it runs."""
+        return [argument for argument in self.module if argument.startswith("tests/")]
+
+
+def _tests(name: str, *arguments: str) -> Level:
+    return Level(name, (*_PYTEST, *arguments))
+
+
+SIMULATION = Level("simulation", ("tests.simulation", "--quiet", "--stop-at-first"), takes_seeds=True)
+EXHAUSTIVE = Level("exhaustive faults", ("tests.exhaustive", "--only", "singles"))
+STALLED = _tests("simulation, stalled after SENT", "tests/simulation/test_deadline.py")
+UNIT = _tests("unit tests", "tests/unit/policy", "tests/unit/oldhost")
+RELEASES = _tests("unit tests of releases", "tests/unit/policy/test_release.py", "tests/unit/worker")
+WATCHES = _tests("unit tests of the relay", "tests/unit/relay", "tests/unit/temporal")
+DELIVERY = _tests("unit tests of the delivery", "tests/unit/test_delivery.py")
+STACK = _tests("unit tests of the stack", "tests/unit/stack")
+CONFORMANCE = _tests("ledger conformance", "tests/conformance/test_simulated_ledger.py")
+OUTBOX = _tests("real MariaDB, outbox", "tests/integration/store/test_recording.py")
+RELAY_ROUNDS = _tests("real MariaDB, relay", "tests/integration/relay/test_rounds.py")
+UNSERVED_HOSTS = _tests("real MariaDB, hosts without a relay", "tests/integration/relay/test_unserved_hosts.py")
+FOREIGN_LOCKS = _tests("real MariaDB, rows locked by others", "tests/integration/ledger/test_foreign_locks.py")
+ALERTS = _tests(
+    "real MariaDB, alerts", "tests/integration/store/test_alerts.py", "tests/integration/store/test_alert_life.py"
+)
+ENDED_WORKERS = _tests(
+    "real MariaDB, workers that ended",
+    "tests/integration/store/test_worker_locks.py",
+    "tests/integration/store/test_worker_watch.py",
+    "tests/integration/store/test_worker_presence.py",
+)
+RECOVERY = _tests("real MariaDB, recovery", "tests/integration/session/test_recovery.py")
+GIVING_WAY = _tests("real MariaDB, sends that give way", "tests/integration/session/test_giving_way.py")
+OVERDUE = _tests("real MariaDB, replies that never come", "tests/integration/session/test_reply_timeout.py")
+CLUSTER = _tests("three real MariaDBs, a cluster", "tests/integration/ledger/test_cluster.py")
+SIGNALS = _tests(
+    "real Temporal, signals left unread", "tests/workflows/test_submissions.py", "tests/workflows/test_starts.py"
+)
+RESETS = _tests(
+    "real Temporal, runs that were reset", "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"
+)
+BY_HAND = _tests("real Temporal, activities ended by hand", "tests/workflows/test_ended_by_hand.py")
