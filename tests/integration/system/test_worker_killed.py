@@ -10,6 +10,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
+from oldhost_sync.temporal.writer_health import describe_writer
 from tests.faults.database_proxy import Action, DatabaseProxy
 from tests.faults.product import Product
 from tests.integration.system.changes import record
@@ -110,6 +111,16 @@ def ended_by_timeout(product: Product) -> list[str]:
     return product.ask(read)
 
 
+def until_idle(product: Product) -> None:
+    """Until no workflow task is at a worker: one that is killed within a task costs its timeout, 10 s."""
+
+    async def is_idle(client: Client) -> bool:
+        described = await describe_writer(client, product.host)
+        return described is not None and not described.HasField("pending_workflow_task")
+
+    product.wait_for("a writer without a task", lambda: product.ask(is_idle))
+
+
 def until_watching(product: Product, workers: int) -> None:
     """Until so many workers wait for the lock of another one."""
     waits = "SELECT id FROM information_schema.processlist WHERE state = 'User lock'"
@@ -127,6 +138,7 @@ def test_an_idle_worker_that_ends_is_replaced_without_waiting_for_a_timeout(
     product.wait_for("the first change", lambda: product.all_have_fates(1))
     ends = holder(product)
     until_watching(product, 2)
+    until_idle(product)
     product.children[ends].send_signal(told)
     product.wait_for("another's session", lambda: product.status()["session"]["epoch"] == 2)
     record(product, 3)
