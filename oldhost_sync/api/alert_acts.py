@@ -19,10 +19,12 @@ ALERT_ACTS: dict[str, Callable[[Connection, str, int, Actor, str], AlertDecided]
 }
 
 
-async def act_on_alert(parts: Dependencies, action: str, alert_id: int, operator: Actor, reason: str) -> RaisedAlert:
+async def act_on_alert(
+    dependencies: Dependencies, action: str, alert_id: int, operator: Actor, reason: str
+) -> RaisedAlert:
     """Returns the alert after the action, a key of ALERT_ACTS. Raises a Problem: 404 unknown, 409 refused."""
-    act, host = ALERT_ACTS[action], parts.host
-    done = await parts.database.run(lambda connection: act(connection, host, alert_id, operator, reason))
+    act, host = ALERT_ACTS[action], dependencies.host
+    done = await dependencies.database.run(lambda connection: act(connection, host, alert_id, operator, reason))
     if done.alert is None:
         found = "GET /api/alerts lists the alerts."
         raise Problem(404, "unknown-alert", "There is no such alert", f"No alert has the id {alert_id}.", found)

@@ -101,7 +101,7 @@ _ROUTES = (
 )
 
 
-def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Door | None]) -> FastAPI:
+def create_app(dependencies: Dependencies, *more: Callable[[FastAPI, Dependencies], Door | None]) -> FastAPI:
     """The ASGI application. Each function of `more` adds further routes (the console), which must state their roles;
     for routes for browsers it returns the door that they are behind.
     """
@@ -109,13 +109,13 @@ def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Doo
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with _kept(parts):
+        async with _kept(dependencies):
             yield
             await _close(doors)
-        parts.database.close()
-        parts.separate_connections.close()
-        if parts.tracer:
-            await asyncio.to_thread(parts.tracer.close)
+        dependencies.database.close()
+        dependencies.separate_connections.close()
+        if dependencies.tracer:
+            await asyncio.to_thread(dependencies.tracer.close)
 
     app = FastAPI(
         title="OldHost Sync",
@@ -131,27 +131,32 @@ def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Doo
     )
     problems.install(app, partial(rendered, doors))
     for routes in _ROUTES:
-        routes(parts).mount(app)
+        routes(dependencies).mount(app)
     for add_routes in more:
-        door = add_routes(app, parts)
+        door = add_routes(app, dependencies)
         doors += [door] if door is not None else []
-    parts.metrics.watch_database(lambda: float(parts.database.circuit.is_open), lambda: float(parts.database.waiting))
+    dependencies.metrics.watch_database(
+        lambda: float(dependencies.database.circuit.is_open), lambda: float(dependencies.database.waiting)
+    )
     known = public_paths(app)
-    requests = RequestTracer(parts.tracer, parts.host) if parts.tracer else None
-    app.add_middleware(ApiMiddleware, parts=parts, public_paths=known, doors=doors, requests=requests)
+    requests = RequestTracer(dependencies.tracer, dependencies.host) if dependencies.tracer else None
+    app.add_middleware(ApiMiddleware, dependencies=dependencies, public_paths=known, doors=doors, requests=requests)
     app.state.end_streams = partial(_close, doors)
-    app.state.metrics = parts.metrics
+    app.state.metrics = dependencies.metrics
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 
 
 @asynccontextmanager
-async def _kept(parts: Dependencies) -> AsyncIterator[None]:
+async def _kept(dependencies: Dependencies) -> AsyncIterator[None]:
     """Meanwhile what requests leave behind is kept: quotas and uses of tokens, alerts about refused writes, refused
     sign-ins.
     """
-    tasks = [asyncio.create_task(each.keep()) for each in (parts.quotas, parts.refused_writes, parts.refused)]
-    async with LastUses(parts.host, parts.tokens, parts.database).kept():
+    tasks = [
+        asyncio.create_task(each.keep())
+        for each in (dependencies.quotas, dependencies.refused_writes, dependencies.refused)
+    ]
+    async with LastUses(dependencies.host, dependencies.tokens, dependencies.database).kept():
         yield
         for task in tasks:
             task.cancel()

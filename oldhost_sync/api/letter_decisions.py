@@ -53,36 +53,36 @@ def choose(connection: Connection, host: str, change_ids: Sequence[int]) -> list
 
 
 async def decide_group(
-    parts: Dependencies, operator: Actor, action: str, *, group: str, up_to: int | None, reason: str
+    dependencies: Dependencies, operator: Actor, action: str, *, group: str, up_to: int | None, reason: str
 ) -> Decisions:
     """Decide the oldest letters of a group. `up_to`: the newest letter when the group was shown."""
     some = limits.LETTERS_AT_ONCE_MAX
-    ids = await parts.database.run(
-        lambda connection: ids_of_group(connection, parts.host, group, up_to=up_to, limit=some + 1)
+    ids = await dependencies.database.run(
+        lambda connection: ids_of_group(connection, dependencies.host, group, up_to=up_to, limit=some + 1)
     )
-    decided = await decide_letters(parts, operator, action, change_ids=ids[:some], reason=reason)
+    decided = await decide_letters(dependencies, operator, action, change_ids=ids[:some], reason=reason)
     decided.left += len(ids) > some
     return decided
 
 
 async def decide_letters(
-    parts: Dependencies, operator: Actor, action: str, *, change_ids: Sequence[int], reason: str
+    dependencies: Dependencies, operator: Actor, action: str, *, change_ids: Sequence[int], reason: str
 ) -> Decisions:
     """Retry or discard (`action`) each of `change_ids`. Raises a Problem only if no letter was decided."""
-    chosen = await parts.database.run(partial(choose, host=parts.host, change_ids=change_ids))
+    chosen = await dependencies.database.run(partial(choose, host=dependencies.host, change_ids=change_ids))
     decided = Decisions()
-    until = parts.clock() + limits.LETTERS_SECONDS_MAX
+    until = dependencies.clock() + limits.LETTERS_SECONDS_MAX
     for place, (change_id, outcome, exists) in enumerate(chosen):
         if outcome != "DEAD":
             is_now = (outcome or "still outstanding") if exists else "unknown"
             decided.decisions.append(LetterResult(change_id, False, f"it is {is_now}, not a dead letter"))
             continue
-        if parts.clock() >= until:
+        if dependencies.clock() >= until:
             decided.left, decided.stopped = len(chosen) - place, "the time for one request is over; send it again"
             break
         request = OperatorRequest(operator.name, reason, change_id, channel=operator.channel)
         try:
-            message, done = await parts.writer.update(action, request), True
+            message, done = await dependencies.writer.update(action, request), True
         except Problem as problem:
             if problem.status != HTTPStatus.CONFLICT:
                 if not any(each.done for each in decided.decisions):
@@ -94,32 +94,36 @@ async def decide_letters(
     return decided
 
 
-async def decide_one(parts: Dependencies, operator: Actor, action: str, *, change_id: int, reason: str) -> str:
+async def decide_one(dependencies: Dependencies, operator: Actor, action: str, *, change_id: int, reason: str) -> str:
     """The writer's answer. Raises a Problem: 404, 409, or why the writer could not do it."""
-    ((_, outcome, exists),) = await parts.database.run(partial(choose, host=parts.host, change_ids=[change_id]))
+    ((_, outcome, exists),) = await dependencies.database.run(
+        partial(choose, host=dependencies.host, change_ids=[change_id])
+    )
     if outcome != "DEAD":
         raise not_dead(change_id, exists=exists, outcome=outcome)
-    return await parts.writer.update(
+    return await dependencies.writer.update(
         action, OperatorRequest(operator.name, reason, change_id, channel=operator.channel)
     )
 
 
-async def replace_letter(parts: Dependencies, correction: Correction) -> tuple[RecordedChange, str | None, str]:
+async def replace_letter(dependencies: Dependencies, correction: Correction) -> tuple[RecordedChange, str | None, str]:
     """Record a corrected copy, then discard the letter. Returns the copy, the writer's message (None: the letter is not
     discarded), and a message for the user. A repetition continues where the first call stopped.
     """
     try:
-        copy = await parts.database.run(lambda connection: record_correction(connection, parts.host, correction))
+        copy = await dependencies.database.run(
+            lambda connection: record_correction(connection, dependencies.host, correction)
+        )
     except NoDeadLetter as refused:
         raise not_dead(correction.change_id, exists=refused.exists, outcome=refused.outcome) from None
     note(copy)
     old = correction.change_id
-    ((_, outcome, _),) = await parts.database.run(partial(choose, host=parts.host, change_ids=[old]))
+    ((_, outcome, _),) = await dependencies.database.run(partial(choose, host=dependencies.host, change_ids=[old]))
     if outcome == "DISCARDED":
         return copy, "", f"change {copy.change_id} is recorded; change {old} was already discarded"
     reason = f"replaced by change {copy.change_id}: {correction.reason}"
     try:
-        message = await decide_one(parts, correction.operator, "discard", change_id=old, reason=reason)
+        message = await decide_one(dependencies, correction.operator, "discard", change_id=old, reason=reason)
     except Problem as problem:
         detail = problem.content["detail"]
         return copy, None, f"change {copy.change_id} is recorded, but change {old} is not discarded yet: {detail}"

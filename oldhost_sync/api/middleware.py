@@ -45,7 +45,7 @@ class ApiMiddleware:
         self,
         app: ASGIApp,
         *,
-        parts: Dependencies,
+        dependencies: Dependencies,
         public_paths: Collection[str],
         doors: Sequence[Door] = (),
         requests: RequestTracer | None = None,
@@ -53,12 +53,12 @@ class ApiMiddleware:
         self._app = app
         self._requests = requests
         self._doors = doors
-        self._tokens = parts.tokens
+        self._tokens = dependencies.tokens
         self._public_paths = public_paths
-        self._metrics = parts.metrics
-        self._refused = parts.refused
-        self._refused_writes = parts.refused_writes
-        self._quotas = parts.quotas
+        self._metrics = dependencies.metrics
+        self._refused = dependencies.refused
+        self._refused_writes = dependencies.refused_writes
+        self._quotas = dependencies.quotas
         self._strangers = AnonymousRateLimit()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

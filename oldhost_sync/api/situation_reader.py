@@ -96,14 +96,16 @@ class View:
 class SituationReader:
     """Gives a :class:`View` on request; an outage raises no error but is shown in it."""
 
-    def __init__(self, parts: Dependencies) -> None:
-        self._writer = Query(lambda: parts.writer.query("status"), "the writer does not answer in time")
-        self._upcoming = Query(lambda: parts.writer.query("upcoming", UPCOMING), "the writer does not answer in time")
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._writer = Query(lambda: dependencies.writer.query("status"), "the writer does not answer in time")
+        self._upcoming = Query(
+            lambda: dependencies.writer.query("upcoming", UPCOMING), "the writer does not answer in time"
+        )
         self._condition = Query(
-            lambda: parts.database.run(lambda connection: read_condition(connection, parts.host)),
+            lambda: dependencies.database.run(lambda connection: read_condition(connection, dependencies.host)),
             "MariaDB does not answer in time",
         )
-        self._status = Query(parts.books.read, "counting the books takes too long")
+        self._status = Query(dependencies.books.read, "counting the books takes too long")
 
     async def look(self) -> View:
         writer, upcoming, condition, status = await asyncio.gather(

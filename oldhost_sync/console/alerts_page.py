@@ -49,8 +49,8 @@ class AlertsPage(Page):
         kind: KindName = "",
         cursor: Annotated[str, Query(max_length=20)] = "",
     ) -> Response:
-        before_id, host = read_number_cursor(cursor or None), self.console.parts.host
-        found, decision = await self.console.parts.database.run(
+        before_id, host = read_number_cursor(cursor or None), self.console.dependencies.host
+        found, decision = await self.console.dependencies.database.run(
             lambda connection: (
                 list_alerts(
                     connection, host, state=state, kind=kind or None, limit=ALERTS_SHOWN + 1, before_id=before_id
@@ -83,7 +83,7 @@ class AlertsPage(Page):
     async def _act(self, request: Request, action: str, alert_id: int) -> Response:
         act = checked(await read_fields(request, *ReasonedRequest.model_fields), ReasonedRequest, "form")
         operator = caller_of(request).operator
-        alert = await act_on_alert(self.console.parts, action, alert_id, operator, act.reason)
+        alert = await act_on_alert(self.console.dependencies, action, alert_id, operator, act.reason)
         done = f"{operator.name} is handling it" if action == "acknowledge" else "it is closed"
         return self.console.layout.redirect(ALERTS, f"Alert {alert_id} ({alert.kind}): {done}.")
 

@@ -42,24 +42,26 @@ class ConsoleOptions:
     home: str | None = None
 
 
-def mount_console(app: FastAPI, parts: Dependencies, options: ConsoleOptions | None = None) -> Door:
+def mount_console(app: FastAPI, dependencies: Dependencies, options: ConsoleOptions | None = None) -> Door:
     """Add all pages to `app`; returns the door that guards them."""
     options = options or ConsoleOptions()
     writer_in_temporal = (
-        f"{options.temporal_ui.rstrip('/')}/workflows/{workflow_id(parts.host)}" if options.temporal_ui else ""
+        f"{options.temporal_ui.rstrip('/')}/workflows/{workflow_id(dependencies.host)}" if options.temporal_ui else ""
     )
-    home = options.home or parts.host
+    home = options.home or dependencies.host
     layout = Layout(
-        parts.host,
+        dependencies.host,
         secure=(options.origin or "").startswith("https:"),
         writer_in_temporal=writer_in_temporal,
-        base=PREFIX if parts.host == home else f"{PREFIX}/{HOSTS}/{parts.host}",
+        base=PREFIX if dependencies.host == home else f"{PREFIX}/{HOSTS}/{dependencies.host}",
     )
-    sign_ins = SignIns(home, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
-    overview = OverviewParts(parts, layout)
+    sign_ins = SignIns(
+        home, dependencies.tokens, dependencies.database, options.session_seconds, clock=dependencies.clock
+    )
+    overview = OverviewParts(dependencies, layout)
     stream = LiveStream(overview.live)
     console = Console(
-        parts, layout, sign_ins, overview, stream, webhook=options.webhook, temporal_keys=options.temporal_keys
+        dependencies, layout, sign_ins, overview, stream, webhook=options.webhook, temporal_keys=options.temporal_keys
     )
     pages = [page(console) for page in PAGES]
     layout.navigation = [Entry(page.path, page.title) for page in pages if page.title]

@@ -36,9 +36,9 @@ class AuditPage(Page):
     async def show(
         self, request: Request, action: Action = "", change_id: Number = "", cursor: Number = ""
     ) -> Response:
-        before_id, host = read_number_cursor(cursor or None), self.console.parts.host
+        before_id, host = read_number_cursor(cursor or None), self.console.dependencies.host
         change = read_number_cursor(change_id.strip() or None)
-        found = await self.console.parts.database.run(
+        found = await self.console.dependencies.database.run(
             lambda connection: list_acts(
                 connection, host, limit=ACTS_SHOWN + 1, before_id=before_id, action=action or None, change_id=change
             )

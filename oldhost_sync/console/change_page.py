@@ -40,8 +40,8 @@ class ChangePage(Page):
 
     async def show_payload(self, request: Request, change_id: ChangeId) -> Response:
         """With the payload; the audit records that it was read."""
-        host, operator = self.console.parts.host, caller_of(request).operator
-        payload = await self.console.parts.database.run(
+        host, operator = self.console.dependencies.host, caller_of(request).operator
+        payload = await self.console.dependencies.database.run(
             lambda connection: payload_of(connection, host, change_id, operator=operator)
         )
         if payload is None:
@@ -61,12 +61,14 @@ class ChangePage(Page):
         if not isinstance(payload, dict):
             raise field_invalid("form.payload", "must be a JSON object")
         correction = Correction(change_id, payload, caller_of(request).operator, source_of(request), act.reason)
-        copy, _, message = await replace_letter(self.console.parts, correction)
+        copy, _, message = await replace_letter(self.console.dependencies, correction)
         return self.console.layout.redirect(f"{CHANGES}/{copy.change_id}", message)
 
     async def _shown(self, request: Request, change_id: int, payload: str | None) -> Response:
-        host = self.console.parts.host
-        fate = await self.console.parts.database.run(lambda connection: find_fate_of_id(connection, host, change_id))
+        host = self.console.dependencies.host
+        fate = await self.console.dependencies.database.run(
+            lambda connection: find_fate_of_id(connection, host, change_id)
+        )
         if fate is None:
             raise unknown_change(f"No change has the id {change_id}; it may also have been pruned.")
         return self.page(request, "change.html", title=f"Change {change_id}", fate=fate, payload=payload)
@@ -74,5 +76,7 @@ class ChangePage(Page):
     async def _decide(self, request: Request, change_id: int, action: str) -> Response:
         because = checked(await read_fields(request, *ReasonedRequest.model_fields), ReasonedRequest, "form")
         operator = caller_of(request).operator
-        message = await decide_one(self.console.parts, operator, action, change_id=change_id, reason=because.reason)
+        message = await decide_one(
+            self.console.dependencies, operator, action, change_id=change_id, reason=because.reason
+        )
         return self.console.layout.redirect(f"{CHANGES}/{change_id}", message)

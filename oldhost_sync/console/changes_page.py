@@ -47,9 +47,9 @@ class ChangesPage(Page):
     async def list(self, request: Request, form: Annotated[ChangeForm, Depends()], cursor: Cursor = None) -> Response:
         """A page of changes; empty filters are ignored."""
         wanted = checked(form.given(), FilledForm, "query")
-        before_id, host = read_number_cursor(cursor), self.console.parts.host
+        before_id, host = read_number_cursor(cursor), self.console.dependencies.host
         chosen = _filter(wanted)
-        found = await self.console.parts.database.run(
+        found = await self.console.dependencies.database.run(
             lambda connection: list_changes(connection, host, chosen, before_id=before_id, limit=SHOWN)
         )
         given = form.given()
@@ -61,16 +61,18 @@ class ChangesPage(Page):
 
     async def search(self, request: Request, q: Text = "") -> Response:
         """The hits; a single hit is opened directly."""
-        text, host = q.strip(), self.console.parts.host
-        hits = await self.console.parts.database.run(lambda connection: search(connection, host, text) if text else [])
+        text, host = q.strip(), self.console.dependencies.host
+        hits = await self.console.dependencies.database.run(
+            lambda connection: search(connection, host, text) if text else []
+        )
         if len(hits) == 1:
             return self.console.layout.redirect(address_of(hits[0]))
         found = [(hit, address_of(hit)) for hit in hits]
         return self.page(request, "search.html", title="Search", hits=found, text=text)
 
     async def scheduled(self, request: Request, cursor: Cursor = None) -> Response:
-        after, host = read_scheduled_cursor(cursor), self.console.parts.host
-        found, end = await self.console.parts.database.run(
+        after, host = read_scheduled_cursor(cursor), self.console.dependencies.host
+        found, end = await self.console.dependencies.database.run(
             lambda connection: list_scheduled(connection, host, limit=SHOWN, after=after)
         )
         later = None if end is None else f"{SCHEDULED}?cursor={scheduled_cursor(end)}"
@@ -79,8 +81,8 @@ class ChangesPage(Page):
     async def cancel(self, request: Request) -> Response:
         """Cancel a scheduled change, until it is due."""
         act = checked(await read_fields(request, *KeyedAct.model_fields), KeyedAct, "form")
-        operator, host = caller_of(request).operator, self.console.parts.host
-        done = await self.console.parts.database.run(
+        operator, host = caller_of(request).operator, self.console.dependencies.host
+        done = await self.console.dependencies.database.run(
             lambda connection: cancel_by_operator(connection, host, act.key, operator=operator, reason=act.reason)
         )
         if not done:

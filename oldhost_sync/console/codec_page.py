@@ -38,9 +38,9 @@ class CodecPage(Page):
             raise _refused("The body is not a list of payloads.", "This address is for Temporal's UI.") from None
         except KeyMissing as missing:
             raise _refused(f"{missing}.", "Add the key to the API's settings.") from None
-        operator, host = caller_of(request).operator, self.console.parts.host
+        operator, host = caller_of(request).operator, self.console.dependencies.host
         detail = {"payloads": len(found.payloads)}
-        await self.console.parts.database.run(
+        await self.console.dependencies.database.run(
             lambda connection: record_act(
                 connection, host=host, action=DECODED, operator=operator, reason="", detail=detail
             )

@@ -45,15 +45,19 @@ class DeadLettersPage(Page):
             add("POST", f"{GROUP}/{action}", whole, OPERATORS)
 
     async def groups(self, request: Request) -> Response:
-        host = self.console.parts.host
-        found, more = await self.console.parts.database.run(lambda connection: list_groups(connection, host))
+        host = self.console.dependencies.host
+        found, more = await self.console.dependencies.database.run(lambda connection: list_groups(connection, host))
         groups = [(each, _address(each.reason)) for each in found]
         return self.page(request, "dead_letters.html", groups=groups, more=more, at_once=limits.LETTERS_AT_ONCE_MAX)
 
     async def group(self, request: Request, reason: Reason = "", cursor: Cursor = None) -> Response:
         """The dead letters with one reason, at most as many as one decision may cover."""
-        after_id, host, some = read_number_cursor(cursor) or 0, self.console.parts.host, limits.LETTERS_AT_ONCE_MAX
-        found = await self.console.parts.database.run(
+        after_id, host, some = (
+            read_number_cursor(cursor) or 0,
+            self.console.dependencies.host,
+            limits.LETTERS_AT_ONCE_MAX,
+        )
+        found = await self.console.dependencies.database.run(
             lambda connection: dead_letters_of(
                 connection, host, ids_of_group(connection, host, reason, after_id=after_id, limit=some + 1)
             )
@@ -90,7 +94,7 @@ class DeadLettersPage(Page):
             raise field_invalid("form.change_id", "mark at least one letter")
         letters = checked({"change_ids": marked, **others}, Letters, "form")
         done = await decide_letters(
-            self.console.parts,
+            self.console.dependencies,
             caller_of(request).operator,
             action,
             change_ids=letters.change_ids or [],
@@ -101,7 +105,7 @@ class DeadLettersPage(Page):
     async def _decide_group(self, request: Request, action: str) -> Response:
         act = checked(await read_fields(request, *GroupAct.model_fields), GroupAct, "form")
         done = await decide_group(
-            self.console.parts,
+            self.console.dependencies,
             caller_of(request).operator,
             action,
             group=act.group,

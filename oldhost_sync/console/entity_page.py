@@ -30,8 +30,8 @@ class EntityPage(Page):
 
     async def show(self, request: Request, entity_type: EntityType, entity_id: EntityId) -> Response:
         """Payloads are compared, not shown."""
-        host = self.console.parts.host
-        found = await self.console.parts.database.run(
+        host = self.console.dependencies.host
+        found = await self.console.dependencies.database.run(
             lambda connection: compare_entity(connection, host, entity_type, entity_id, payloads=False)
         )
         if found is None:
@@ -44,12 +44,12 @@ class EntityPage(Page):
     async def flush(self, request: Request) -> Response:
         """The debounced changes of this entity become due now."""
         act = checked(await read_fields(request, *EntityAct.model_fields), EntityAct, "form")
-        message = await self.console.parts.writer.update("flush", operator_request(request, **act.model_dump()))
+        message = await self.console.dependencies.writer.update("flush", operator_request(request, **act.model_dump()))
         return self.console.layout.redirect(entity_address(act.entity_type, act.entity_id), message)
 
     async def _ask_writer(self, entity_type: str, entity_id: str) -> tuple[dict[str, Any] | None, str]:
         try:
-            found: dict[str, Any] = await self.console.parts.writer.query("find", entity_type, entity_id)
+            found: dict[str, Any] = await self.console.dependencies.writer.query("find", entity_type, entity_id)
         except Problem as problem:
             return None, str(problem.content["detail"])
         return found, ""

@@ -27,19 +27,19 @@ class HaltPage(Page):
         add("POST", f"{HALT}/resolve", self.resolve, OPERATORS)
 
     async def show(self, request: Request) -> Response:
-        host = self.console.parts.host
-        found, ban = await self.console.parts.database.run(
+        host = self.console.dependencies.host
+        found, ban = await self.console.dependencies.database.run(
             lambda connection: (read_halt(connection, host), read_ban(connection, host))
         )
         return self.page(request, "halt.html", halt=found, ban=ban)
 
     async def resolve(self, request: Request) -> Response:
         """The operator has to type the host's name: this prevents a decision on the wrong console."""
-        host = self.console.parts.host
+        host = self.console.dependencies.host
         act = checked(await read_fields(request, *HaltAct.model_fields), HaltAct, "form")
         if act.host != host:
             raise field_invalid("form.host", f"must be this host's name, {host}; nothing was decided")
-        message = await self.console.parts.writer.update(
+        message = await self.console.dependencies.writer.update(
             "resolve", operator_request(request, reason=act.reason, mode=act.mode)
         )
         return self.console.layout.redirect(HALT, message)

@@ -20,6 +20,6 @@ class HostsPage(Page):
         add("GET", self.path, self.show, WATCHERS)
 
     async def show(self, request: Request) -> Response:
-        names = self.console.parts.hosts_for(caller_of(request).name)
-        found = await self.console.parts.database.run(lambda connection: read_hosts(connection, names))
+        names = self.console.dependencies.hosts_for(caller_of(request).name)
+        found = await self.console.dependencies.database.run(lambda connection: read_hosts(connection, names))
         return self.page(request, "hosts.html", hosts=found)

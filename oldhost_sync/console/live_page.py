@@ -35,7 +35,7 @@ class LivePage(Page):
         return StreamingResponse(self._events(request), media_type="text/event-stream", headers=_HEADERS)
 
     async def _events(self, request: Request) -> AsyncIterator[str]:
-        clock = self.console.parts.clock
+        clock = self.console.dependencies.clock
         check_at = clock() + SIGN_IN_CHECK_SECONDS
         events = self.console.stream.listen()
         try:

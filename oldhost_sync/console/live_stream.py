@@ -21,7 +21,7 @@ LISTENERS_MAX = 64
 # Browsers reconnect after this many milliseconds when a stream breaks.
 _BEGIN = "retry: 3000\n\n"
 
-Dependencies = Mapping[str, str]
+Parts = Mapping[str, str]
 
 
 class LiveStream:
@@ -29,7 +29,7 @@ class LiveStream:
 
     def __init__(
         self,
-        look: Callable[[], Awaitable[Dependencies]],
+        look: Callable[[], Awaitable[Parts]],
         *,
         listeners_max: int | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -99,7 +99,7 @@ class LiveStream:
                 logger.exception("the figures for the live pages can't be read")
             await self._pause(LOOK_SECONDS)
 
-    async def _publish(self, parts: Dependencies) -> None:
+    async def _publish(self, parts: Parts) -> None:
         async with self._news:
             self._number += 1
             self._at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -30,10 +30,10 @@ _PROMISES_MS = dict.fromkeys(PriorityClass, CONSISTENCY_MS) | {PriorityClass.EME
 class OverviewParts:
     """Reads the figures and renders them. An outage raises no exception."""
 
-    def __init__(self, parts: Dependencies, layout: Layout, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, dependencies: Dependencies, layout: Layout, clock: Callable[[], float] = time.monotonic) -> None:
         self._layout = layout
-        self._situation_reader = SituationReader(parts)
-        self._series = {span: SeriesCache(parts, span, clock) for span in RINGS}
+        self._situation_reader = SituationReader(dependencies)
+        self._series = {span: SeriesCache(dependencies, span, clock) for span in RINGS}
         # By span and whether it is live: the samples, and the charts drawn from them.
         self._drawn: dict[tuple[str, bool], tuple[object, str]] = {}
 
@@ -67,11 +67,11 @@ class OverviewParts:
 class SeriesCache:
     """One span's samples, read again when there may be a new one."""
 
-    def __init__(self, parts: Dependencies, span: str, clock: Callable[[], float]) -> None:
+    def __init__(self, dependencies: Dependencies, span: str, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._step_s = RINGS[span].step_s
         self._query: Query[Sequence[LoadSample]] = Query(
-            lambda: parts.database.run(lambda connection: read_series(connection, parts.host, span)),
+            lambda: dependencies.database.run(lambda connection: read_series(connection, dependencies.host, span)),
             "MariaDB does not answer in time",
         )
         self._fresh_until = float("-inf")

@@ -31,9 +31,9 @@ Handler = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What pages work with: the API's parts, and the console's own. `webhook`: whether alerts are posted to one."""
+    """What pages work with: the API's dependencies, and the console's own. `webhook`: alerts are posted to one."""
 
-    parts: Dependencies
+    dependencies: Dependencies
     layout: Layout
     sign_ins: SignIns
     overview: OverviewParts
@@ -50,7 +50,7 @@ class Console:
         """
         fields = checked(await read_fields(request, *model.model_fields), model, "form")
         message = operator_request(request, **fields.model_dump(), **more)
-        return await self.parts.writer.update(action, message)
+        return await self.dependencies.writer.update(action, message)
 
 
 class Page:

@@ -28,7 +28,7 @@ class PlanPage(Page):
 
     async def show(self, request: Request, wanted: WantedPlan) -> Response:
         """Without a query only the form: a plan is computed on request."""
-        planned = await self.console.parts.planner.plan(wanted) if request.scope["query_string"] else None
+        planned = await self.console.dependencies.planner.plan(wanted) if request.scope["query_string"] else None
         shown = planned.scenario if planned else wanted.scenario
         answer = planned.answer if planned else None
         return self.page(

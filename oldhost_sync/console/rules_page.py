@@ -26,16 +26,16 @@ class RulesPage(Page):
         add("POST", f"{RULES}/set", self.set, OPERATORS)
 
     async def show(self, request: Request) -> Response:
-        host = self.console.parts.host
-        found = await self.console.parts.database.run(lambda connection: rules_of(connection, host))
+        host = self.console.dependencies.host
+        found = await self.console.dependencies.database.run(lambda connection: rules_of(connection, host))
         rules = [(event_type, each.value, default_class(event_type).value) for event_type, each in found.items()]
         return self.page(request, "rules.html", rules=rules, classes=[each.value for each in PriorityClass])
 
     async def set(self, request: Request) -> Response:
         """It applies to changes recorded from now on."""
         act = checked(await read_fields(request, *RuleAct.model_fields), RuleAct, "form")
-        operator, host = caller_of(request).operator, self.console.parts.host
-        await self.console.parts.database.run(
+        operator, host = caller_of(request).operator, self.console.dependencies.host
+        await self.console.dependencies.database.run(
             lambda connection: decide_rule(
                 connection, host, act.event_type, act.priority_class, operator=operator, reason=act.reason
             )

@@ -26,11 +26,11 @@ class SessionsPage(Page):
         add("GET", self.path, self.show, WATCHERS)
 
     async def show(self, request: Request) -> Response:
-        found, stops, ban = await self.console.parts.database.run(self._read)
+        found, stops, ban = await self.console.dependencies.database.run(self._read)
         return self.page(request, "sessions.html", found=found, stops=stops, ban=ban, looked_at=NONCES_LOOKED_AT)
 
     def _read(self, connection: Connection) -> tuple[SessionList, list[RaisedAlert], Ban | None]:
-        host = self.console.parts.host
+        host = self.console.dependencies.host
         stops = [
             alert
             for kind in _STOPS

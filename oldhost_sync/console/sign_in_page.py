@@ -82,7 +82,7 @@ class SignInPage(Page):
         return response
 
     def _note_failure(self, request: Request, why: str) -> None:
-        self.console.parts.refused.note(request.client.host if request.client else "nowhere", why)
+        self.console.dependencies.refused.note(request.client.host if request.client else "nowhere", why)
 
 
 def _own(address: str) -> str:

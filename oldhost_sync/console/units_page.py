@@ -39,8 +39,8 @@ class UnitsPage(Page):
         given = {each: value for each, value in given.items() if value}
         if sync_status and sync_status not in STATUSES:
             raise field_invalid("query.sync_status", f"must be one of {', '.join(STATUSES)}")
-        after, host = read_text_cursor(cursor), self.console.parts.host
-        found = await self.console.parts.database.run(
+        after, host = read_text_cursor(cursor), self.console.dependencies.host
+        found = await self.console.dependencies.database.run(
             lambda connection: list_units(connection, host, UnitFilter(**given), after_id=after, limit=UNITS_SHOWN)
         )
         more = None

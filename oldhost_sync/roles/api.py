@@ -44,7 +44,7 @@ CLIENT_NOISE = ("Invalid HTTP request", "Unsupported upgrade request", "No suppo
 
 
 def build(settings: Settings) -> Dependencies:
-    """The parts that the routes use. Opens no connection: the API also starts while MariaDB or Temporal is away."""
+    """The dependencies of the routes. Opens no connection: the API also starts while MariaDB or Temporal is away."""
     hosts = settings.hosts()
     tokens = {host: _tokens(settings, host) for host in hosts}
     engine = connect_for_api(settings.need_database_url(), limits.database_connections(len(hosts)))
@@ -76,8 +76,8 @@ def serve_others(app: FastAPI, home: Dependencies, settings: Settings) -> None:
     """Add the other hosts of SYNC_OLDHOST_URLS: an application for each, sharing the database connections."""
     others = {}
     for host in settings.hosts()[1:]:
-        parts = replace(home, host=host, tokens=home.tokens_by_host[host], writer=_writer(settings, host))
-        others[host] = create_app(parts, console_of(settings))
+        dependencies = replace(home, host=host, tokens=home.tokens_by_host[host], writer=_writer(settings, host))
+        others[host] = create_app(dependencies, console_of(settings))
     app.add_middleware(HostApps, home=settings.host, others=others)
     ends = [each.state.end_streams for each in (app, *others.values())]
     app.state.end_streams = partial(_end_all, ends)
@@ -148,10 +148,10 @@ def run(settings: Settings, *more: Callable[[FastAPI, Dependencies], Door | None
     # When all requests are answered, the server raises the signal again, which by default would kill the process.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
-    parts = build(settings)
+    dependencies = build(settings)
     warn_of_tokens_for_other_hosts(settings)
-    app = create_app(parts, console_of(settings), *more)
-    serve_others(app, parts, settings)
+    app = create_app(dependencies, console_of(settings), *more)
+    serve_others(app, dependencies, settings)
     ServerOfStreams(configure(app, settings)).run()
 
 

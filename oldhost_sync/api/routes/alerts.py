@@ -22,8 +22,8 @@ AlertId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The aler
 
 
 class AlertRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "alerts")
@@ -47,8 +47,8 @@ class AlertRoutes:
         limit: Limit = limits.PAGE_DEFAULT,
     ) -> schemas.AlertPage:
         before_id = read_number_cursor(cursor)
-        host = self._parts.host
-        found = await self._parts.database.run(
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(
             lambda connection: list_alerts(
                 connection, host, open_only=open, state=state, kind=kind, limit=limit + 1, before_id=before_id
             )
@@ -68,7 +68,9 @@ class AlertRoutes:
 
     async def _act(self, request: Request, action: str, alert_id: int) -> schemas.Alert:
         body = await read_body(request, ReasonedRequest)
-        return _shown(await act_on_alert(self._parts, action, alert_id, caller_of(request).operator, body.reason))
+        return _shown(
+            await act_on_alert(self._dependencies, action, alert_id, caller_of(request).operator, body.reason)
+        )
 
 
 def _shown(alert: RaisedAlert) -> schemas.Alert:

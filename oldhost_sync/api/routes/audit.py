@@ -21,8 +21,8 @@ ChangeId = Annotated[int | None, Query(ge=1, le=limits.INTEGER_MAX, description=
 
 
 class AuditRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "audit")
@@ -36,8 +36,8 @@ class AuditRoutes:
         cursor: Cursor = None,
         limit: Limit = limits.PAGE_DEFAULT,
     ) -> AuditPage:
-        before_id, host = read_number_cursor(cursor), self._parts.host
-        found = await self._parts.database.run(
+        before_id, host = read_number_cursor(cursor), self._dependencies.host
+        found = await self._dependencies.database.run(
             lambda connection: list_acts(
                 connection, host, limit=limit + 1, before_id=before_id, action=action, change_id=change_id
             )

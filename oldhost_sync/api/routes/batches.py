@@ -67,8 +67,8 @@ class Batch:
 
 
 class BatchRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "changes")
@@ -86,11 +86,11 @@ class BatchRoutes:
         """
         body = await read_bytes(request, limits.BATCH_BODY_BYTES_MAX)
         request_key(request)  # an invalid header is refused before its batch waits
-        host, database = self._parts.host, self._parts.database
+        host, database = self._dependencies.host, self._dependencies.database
         async with database.turn_of_a_batch():
             batch = await asyncio.to_thread(read_batch, body, host, request)
             made = [item for item in batch.items if isinstance(item, Acceptable)]
-            quotas, caller = self._parts.quotas, caller_of(request)
+            quotas, caller = self._dependencies.quotas, caller_of(request)
             types = [item.event_type for item in made]
             quotas.changes(caller, types)
             if quotas.are_scheduled(made):

@@ -53,8 +53,8 @@ _EMERGENCY = {"entity_type": "unit", "entity_id": "12B", "event_type": "guest_lo
 
 
 class ChangeRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "changes")
@@ -71,22 +71,22 @@ class ChangeRoutes:
         """Recorded at once, or kept until `not_before`. The server's rules decide its class, the database its order."""
         body = await read_body(request, NewChange)
         key = request_key(request, body.idempotency_key)
-        host, source = self._parts.host, source_of(request)
-        caller, quotas = caller_of(request), self._parts.quotas
+        host, source = self._dependencies.host, source_of(request)
+        caller, quotas = caller_of(request), self._dependencies.quotas
         quotas.changes(caller, [body.event_type])
         if body.not_before is not None:
             fn = partial(self._schedule, body=body, key=key.text, source=source)
             with quotas.given_back(caller, [body.event_type]):
-                return accepted_answer(await recorded(self._parts.database.run(fn), key))
+                return accepted_answer(await recorded(self._dependencies.database.run(fn), key))
         change = accept(host=host, source=source, **body.model_dump() | {"idempotency_key": key.text})
-        return await recorded_answer(self._parts.commits, change, key)
+        return await recorded_answer(self._dependencies.commits, change, key)
 
     def _schedule(self, connection: Connection, *, body: NewChange, key: str, source: str) -> RecordedChange:
-        host = self._parts.host
+        host = self._dependencies.host
         given = body.model_dump() | {"idempotency_key": key}
         change = record_change(connection, host=host, source=source, **given)
         if not change.duplicate:
-            self._parts.quotas.scheduled(connection, [accept(host=host, source=source, **given)])
+            self._dependencies.quotas.scheduled(connection, [accept(host=host, source=source, **given)])
         elif change.scheduled_id is None:
             # It was scheduled and has been recorded since: the first answer was that for the scheduled change.
             scheduled = schedule.scheduled_of_key(connection, host, key)
@@ -98,8 +98,8 @@ class ChangeRoutes:
         """All steps with their times (accepted, relayed, reserved, sent, answered), and what the change is waiting for.
         An application can only ask for its own changes: one that another token made is not found.
         """
-        host = self._parts.host
-        found = await self._parts.database.run(
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(
             lambda connection: change_status.find_fate(connection, host, idempotency_key)
         )
         if found is None or not may_see(caller_of(request), found.source):
@@ -110,8 +110,8 @@ class ChangeRoutes:
         """Possible until the change is due. An application can cancel its own changes, an operator any. It is recorded
         in the audit. Cancelling twice is not an error.
         """
-        fn = partial(_cancel, host=self._parts.host, idempotency_key=idempotency_key, caller=caller_of(request))
-        cancelled_at = await self._parts.database.run(fn)
+        fn = partial(_cancel, host=self._dependencies.host, idempotency_key=idempotency_key, caller=caller_of(request))
+        cancelled_at = await self._dependencies.database.run(fn)
         return Cancelled(idempotency_key=idempotency_key, cancelled_at=cancelled_at)
 
     async def feed(self, request: Request, since: Since = None, limit: Limit = limits.PAGE_DEFAULT) -> Response:
@@ -121,13 +121,15 @@ class ChangeRoutes:
         the present state of what you follow (`GET /api/units`), and continue from `oldest_cursor`. An application does
         not get the fates of other tokens' changes, so a page may be short or empty although there is `more`.
         """
-        host = self._parts.host
+        host = self._dependencies.host
         if since == LATEST:
-            start = await self._parts.database.run(lambda connection: change_feed.latest_cursor(connection, host))
+            start = await self._dependencies.database.run(
+                lambda connection: change_feed.latest_cursor(connection, host)
+            )
         else:
             start = change_feed.BEGINNING if since is None else read_feed_cursor(since)
         try:
-            page = await self._parts.database.run(
+            page = await self._dependencies.database.run(
                 lambda connection: change_feed.read_feed(connection, host, start, limit=limit)
             )
         except change_feed.CursorForgotten as forgotten:

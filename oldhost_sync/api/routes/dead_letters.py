@@ -32,8 +32,8 @@ _WHY = {"retry": "The guest's record was corrected at OldHost", "discard": "The 
 
 
 class DeadLetterRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "dead letters")
@@ -67,13 +67,13 @@ class DeadLetterRoutes:
     ) -> DeadLetterPage:
         """Payloads are not shown; `GET /api/outbox/{change_id}/payload` returns one."""
         after_id = read_number_cursor(cursor) or 0
-        host = self._parts.host
+        host = self._dependencies.host
         if group is None:
-            found = await self._parts.database.run(
+            found = await self._dependencies.database.run(
                 lambda connection: overview.list_dead_letters(connection, host, after_id=after_id, limit=limit + 1)
             )
         else:
-            found = await self._parts.database.run(
+            found = await self._dependencies.database.run(
                 lambda connection: overview.dead_letters_of(
                     connection,
                     host,
@@ -85,8 +85,8 @@ class DeadLetterRoutes:
 
     async def groups(self) -> view_schemas.LetterGroups:
         """Largest group first; reasons that differ only in numbers form one group. At most 5,000 letters are read."""
-        host = self._parts.host
-        found, more = await self._parts.database.run(lambda connection: list_groups(connection, host))
+        host = self._dependencies.host
+        found, more = await self._dependencies.database.run(lambda connection: list_groups(connection, host))
         return view_schemas.LetterGroups(groups=[view_schemas.LetterGroup(**asdict(each)) for each in found], more=more)
 
     async def retry(self, request: Request, change_id: ChangeId) -> ActionResult:
@@ -120,7 +120,7 @@ class DeadLetterRoutes:
             reason=body.reason,
             key=None if key.is_new else key.text,
         )
-        copy, discarded, message = await replace_letter(self._parts, correction)
+        copy, discarded, message = await replace_letter(self._dependencies, correction)
         answer = view_schemas.Replaced(
             change_id=change_id,
             replaced_by=copy.change_id or 0,
@@ -133,7 +133,7 @@ class DeadLetterRoutes:
     async def _act(self, action: str, request: Request, change_id: int) -> ActionResult:
         body = await read_body(request, ReasonedRequest)
         operator = caller_of(request).operator
-        message = await decide_one(self._parts, operator, action, change_id=change_id, reason=body.reason)
+        message = await decide_one(self._dependencies, operator, action, change_id=change_id, reason=body.reason)
         return ActionResult(action=action, operator=operator.name, message=message)
 
     async def _act_on_several(self, action: str, request: Request) -> view_schemas.LettersDecided:
@@ -143,11 +143,11 @@ class DeadLetterRoutes:
             raise field_invalid("body.change_ids", "give either change_ids or group")
         if body.group is not None:
             done = await decide_group(
-                self._parts, operator, action, group=body.group, up_to=body.up_to, reason=body.reason
+                self._dependencies, operator, action, group=body.group, up_to=body.up_to, reason=body.reason
             )
         else:
             done = await decide_letters(
-                self._parts, operator, action, change_ids=body.change_ids or [], reason=body.reason
+                self._dependencies, operator, action, change_ids=body.change_ids or [], reason=body.reason
             )
         decided = sum(each.done for each in done.decisions)
         return view_schemas.LettersDecided(action=action, operator=operator.name, decided=decided, **asdict(done))

@@ -22,8 +22,8 @@ Payloads = Annotated[bool, Query(description="Include the payloads; only for rol
 
 
 class EntityRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "entities")
@@ -35,7 +35,7 @@ class EntityRoutes:
         self, request: Request, entity_type: EntityType, entity_id: EntityId, payloads: Payloads = False
     ) -> Entity:
         """States are compared key by key. If the writer does not answer, `writer` is null and `note` says why."""
-        caller, host = caller_of(request), self._parts.host
+        caller, host = caller_of(request), self._dependencies.host
         if payloads and caller.role not in OPERATORS:
             raise forbidden(caller.role, OPERATORS)
 
@@ -45,7 +45,7 @@ class EntityRoutes:
                 note_entity_read(connection, host, entity_type, entity_id, operator=caller.operator)
             return found
 
-        found = await self._parts.database.run(look)
+        found = await self._dependencies.database.run(look)
         if found is None:
             raise Problem(
                 404,
@@ -59,7 +59,7 @@ class EntityRoutes:
 
     async def _ask_writer(self, entity_type: str, entity_id: str) -> tuple[dict[str, Any] | None, str | None]:
         try:
-            found: dict[str, Any] = await self._parts.writer.query("find", entity_type, entity_id)
+            found: dict[str, Any] = await self._dependencies.writer.query("find", entity_type, entity_id)
         except Problem as problem:
             return None, str(problem.content["detail"])
         return found, None

@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 
 class HealthRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
-        hosts = tuple(parts.tokens_by_host) or (parts.host,)
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+        hosts = tuple(dependencies.tokens_by_host) or (dependencies.host,)
         self._readiness = ReadinessLook(
-            lambda: parts.separate_connections.run(partial(_look, hosts=hosts)), parts.clock
+            lambda: dependencies.separate_connections.run(partial(_look, hosts=hosts)), dependencies.clock
         )
 
     def mount(self, app: FastAPI) -> None:
@@ -66,7 +66,7 @@ class HealthRoutes:
         return Health(status="ok") if problem is None else problem.response()
 
     async def metrics(self) -> Response:
-        return Response(self._parts.metrics.text(), media_type=self._parts.metrics.content_type)
+        return Response(self._dependencies.metrics.text(), media_type=self._dependencies.metrics.content_type)
 
 
 def _look(connection: Connection, hosts: Sequence[str]) -> None:

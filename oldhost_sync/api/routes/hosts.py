@@ -29,8 +29,8 @@ class ServedHosts(BaseModel):
 
 
 class HostRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "hosts")
@@ -39,6 +39,6 @@ class HostRoutes:
 
     async def list(self, request: Request) -> ServedHosts:
         """All other paths also exist for each host: `/api/hosts/{host}/changes` is `/api/changes` of that host."""
-        names = self._parts.hosts_for(caller_of(request).name)
-        found = await self._parts.database.run(lambda connection: read_hosts(connection, names))
+        names = self._dependencies.hosts_for(caller_of(request).name)
+        found = await self._dependencies.database.run(lambda connection: read_hosts(connection, names))
         return ServedHosts(hosts=[ServedHost(**asdict(each)) for each in found])

@@ -25,8 +25,8 @@ ChangeId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The cha
 
 
 class OutboxRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "outbox")
@@ -45,8 +45,8 @@ class OutboxRoutes:
         than `limit`, even none, before the list ends. Continue while there is a `next_cursor`.
         """
         before_id = read_number_cursor(cursor)
-        host, chosen = self._parts.host, wanted.filter()
-        found = await self._parts.database.run(
+        host, chosen = self._dependencies.host, wanted.filter()
+        found = await self._dependencies.database.run(
             lambda connection: list_changes(connection, host, chosen, before_id=before_id, limit=limit)
         )
         changes = [view_schemas.ListedChange(**asdict(each)) for each in found.changes]
@@ -55,8 +55,8 @@ class OutboxRoutes:
 
     async def scheduled(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> view_schemas.ScheduledPage:
         """Changes that are neither recorded nor cancelled yet; `DELETE /api/changes/{idempotency_key}` cancels one."""
-        host, after = self._parts.host, read_scheduled_cursor(cursor)
-        found, end = await self._parts.database.run(
+        host, after = self._dependencies.host, read_scheduled_cursor(cursor)
+        found, end = await self._dependencies.database.run(
             lambda connection: list_scheduled(connection, host, limit=limit, after=after)
         )
         return view_schemas.ScheduledPage(
@@ -66,8 +66,8 @@ class OutboxRoutes:
 
     async def change(self, request: Request, change_id: ChangeId) -> Fate:
         """Like `GET /api/changes/{idempotency_key}`."""
-        host = self._parts.host
-        found = await self._parts.database.run(
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(
             lambda connection: change_status.find_fate_of_id(connection, host, change_id)
         )
         if found is None or not may_see(caller_of(request), found.source):
@@ -76,8 +76,8 @@ class OutboxRoutes:
 
     async def payload(self, request: Request, change_id: ChangeId) -> view_schemas.Payload:
         """The same transaction records who read it and when."""
-        host, operator = self._parts.host, caller_of(request).operator
-        found = await self._parts.database.run(
+        host, operator = self._dependencies.host, caller_of(request).operator
+        found = await self._dependencies.database.run(
             lambda connection: payload_of(connection, host, change_id, operator=operator)
         )
         if found is None:

@@ -66,8 +66,8 @@ WantedPlan = Annotated[PlanRequest, Depends(wanted_plan)]
 
 
 class PlanRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "plan")
@@ -75,7 +75,7 @@ class PlanRoutes:
 
     async def get(self, wanted: WantedPlan) -> Plan:
         """A simulation in virtual time. It takes some seconds, and only one runs at a time."""
-        planned = await self._parts.planner.plan(wanted)
+        planned = await self._dependencies.planner.plan(wanted)
         found = planned.answer
         return Plan(
             scenario=asdict(planned.scenario),

@@ -17,8 +17,8 @@ EventType = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$", examples=["rate_cha
 
 
 class RuleRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "rules")
@@ -29,8 +29,8 @@ class RuleRoutes:
 
     async def list(self) -> Rules:
         """The rules in force; an event type without a rule is TXN."""
-        host = self._parts.host
-        found = await self._parts.database.run(lambda connection: rules_of(connection, host))
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(lambda connection: rules_of(connection, host))
         return Rules(
             rules=[
                 Rule(event_type=event_type, priority_class=each, default=default_class(event_type))
@@ -43,8 +43,8 @@ class RuleRoutes:
         its key, because newer changes replace older ones.
         """
         body = await read_body(request, NewRule)
-        host, operator = self._parts.host, caller_of(request).operator
-        await self._parts.database.run(
+        host, operator = self._dependencies.host, caller_of(request).operator
+        await self._dependencies.database.run(
             lambda connection: decide_rule(
                 connection, host, event_type, body.priority_class, operator=operator, reason=body.reason
             )

@@ -24,8 +24,8 @@ Wanted = Annotated[
 
 
 class SearchRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "search")
@@ -33,6 +33,6 @@ class SearchRoutes:
 
     async def search(self, q: Wanted) -> SearchHits:
         """Exact matches come first; at most ten results of each kind."""
-        host, wanted = self._parts.host, q.strip()
-        found = await self._parts.database.run(lambda connection: search(connection, host, wanted))
+        host, wanted = self._dependencies.host, q.strip()
+        found = await self._dependencies.database.run(lambda connection: search(connection, host, wanted))
         return SearchHits(hits=[SearchHit(**asdict(hit)) for hit in found])

@@ -26,9 +26,9 @@ class SeriesSpan(StrEnum):
 
 
 class SeriesRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
-        self._situation_reader = SituationReader(parts)
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+        self._situation_reader = SituationReader(dependencies)
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "series")
@@ -44,8 +44,8 @@ class SeriesRoutes:
         ] = SeriesSpan.HOUR,
     ) -> Series:
         """The active relay records the load every ten seconds. A bucket in which no relay was active is missing."""
-        host = self._parts.host
-        found = await self._parts.database.run(lambda connection: read_series(connection, host, span.value))
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(lambda connection: read_series(connection, host, span.value))
         points = [SeriesPoint(**asdict(each)) for each in found]
         return Series(span=span.value, step_seconds=RINGS[span.value].step_s, points=points)
 

@@ -13,8 +13,8 @@ from oldhost_sync.store.views.session_list import read_sessions
 
 
 class SessionRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "sessions")
@@ -22,6 +22,6 @@ class SessionRoutes:
 
     async def list(self) -> Sessions:
         """The newest 100. A worker that was killed could not report why its session ended."""
-        host = self._parts.host
-        found = await self._parts.database.run(lambda connection: read_sessions(connection, host))
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(lambda connection: read_sessions(connection, host))
         return Sessions.model_validate(asdict(found))

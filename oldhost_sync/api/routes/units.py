@@ -31,8 +31,8 @@ _WRITE_ERRORS = (404, 405, 413, 415, 422)
 
 
 class UnitRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "units")
@@ -49,10 +49,10 @@ class UnitRoutes:
         body = await read_body(request, UnitStatus)
         key = request_key(request, body.idempotency_key)
         change = store.status_change(
-            host=self._parts.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
+            host=self._dependencies.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
         )
-        self._parts.quotas.changes(caller_of(request), [change.event_type])
-        return await recorded_answer(self._parts.commits, change, key)
+        self._dependencies.quotas.changes(caller_of(request), [change.event_type])
+        return await recorded_answer(self._dependencies.commits, change, key)
 
     async def put(self, request: Request, unit_id: UnitId) -> Response:
         """Records the unit's details and, if given, its status: both changes or neither."""
@@ -61,7 +61,7 @@ class UnitRoutes:
             raise method_not_allowed("PUT", "POST")
         body = await read_body(request, UnitDetails)
         key = request_key(request, body.idempotency_key)
-        host, source = self._parts.host, source_of(request)
+        host, source = self._dependencies.host, source_of(request)
         details = store.details_change(
             host=host, unit_id=unit_id, name=body.name, property_id=body.property_id, key=key.text, source=source
         )
@@ -70,9 +70,9 @@ class UnitRoutes:
             status_key = key.text + store.STATUS_KEY_SUFFIX
             status = store.status_change(host=host, unit_id=unit_id, status=body.status, key=status_key, source=source)
         made = [change.event_type for change in (details, status) if change is not None]
-        self._parts.quotas.changes(caller_of(request), made)
+        self._dependencies.quotas.changes(caller_of(request), made)
         fn = partial(store.record_details, details=details, status=status, key_is_new=key.is_new)
-        recording = self._parts.database.run_for_entity(fn, host, details.entity_type, unit_id)
+        recording = self._dependencies.database.run_for_entity(fn, host, details.entity_type, unit_id)
         changes = await recorded(recording, key)
         return accepted_answer(changes[0], changes)
 
@@ -93,9 +93,9 @@ class UnitRoutes:
         A page may hold fewer units than `limit`, even none, before the list ends: continue while `next_cursor` is set.
         """
         after_id = read_text_cursor(cursor)
-        host = self._parts.host
+        host = self._dependencies.host
         wanted = store.UnitFilter(sync_status, property_id, name)
-        page = await self._parts.database.run(
+        page = await self._dependencies.database.run(
             lambda connection: store.list_units(connection, host, wanted, after_id=after_id, limit=limit)
         )
         next_cursor = None if page.next_after is None else text_cursor(page.next_after)
@@ -103,8 +103,8 @@ class UnitRoutes:
 
     async def get(self, unit_id: UnitId) -> Unit:
         """The newest accepted state, and whether OldHost has it."""
-        host = self._parts.host
-        unit = await self._parts.database.run(lambda connection: store.find_unit(connection, host, unit_id))
+        host = self._dependencies.host
+        unit = await self._dependencies.database.run(lambda connection: store.find_unit(connection, host, unit_id))
         if unit is None:
             raise Problem(
                 404,

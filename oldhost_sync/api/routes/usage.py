@@ -16,8 +16,8 @@ Minutes = Annotated[int, Query(ge=1, le=MINUTES_KEPT, description="The number of
 
 
 class UsageRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "usage")
@@ -33,10 +33,10 @@ class UsageRoutes:
 
     async def list(self, minutes: Minutes = 10) -> UsageOfTokens:
         """The sum over all API processes, up to one second old. Changes that bypass the API have no token."""
-        host = self._parts.host
-        found = await self._parts.database.run(lambda connection: usage_of_tokens(connection, host, minutes))
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(lambda connection: usage_of_tokens(connection, host, minutes))
         return UsageOfTokens(
             minutes=minutes,
-            quotas=QuotasOfATokenAMinute(**asdict(self._parts.quotas.quotas)),
+            quotas=QuotasOfATokenAMinute(**asdict(self._dependencies.quotas.quotas)),
             tokens=[TokenUsed(token=each.token, **asdict(each.usage)) for each in found],
         )

@@ -27,8 +27,8 @@ _SUMMARIES = {
 
 
 class WriterRoutes:
-    def __init__(self, parts: Dependencies) -> None:
-        self._parts = parts
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "writer")
@@ -51,9 +51,9 @@ class WriterRoutes:
 
     async def status(self) -> schemas.WriterStatus:
         """Complete while Temporal answers; otherwise only the values from the database, and a note that says so."""
-        books, (workflow, note) = await asyncio.gather(self._parts.books.read(), self._ask_writer())
+        books, (workflow, note) = await asyncio.gather(self._dependencies.books.read(), self._ask_writer())
         return schemas.WriterStatus(
-            host=self._parts.host, reachable=workflow is not None, note=note, workflow=workflow, **books
+            host=self._dependencies.host, reachable=workflow is not None, note=note, workflow=workflow, **books
         )
 
     async def find(
@@ -62,19 +62,19 @@ class WriterRoutes:
         entity_type: Annotated[str, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX)] = "unit",
     ) -> schemas.EntityInWriter:
         """Changes wait in the debounce or in a lane, are in flight, or are held behind a rejected change."""
-        found = await self._parts.writer.query("find", entity_type, entity_id)
+        found = await self._dependencies.writer.query("find", entity_type, entity_id)
         return schemas.EntityInWriter(entity_type=entity_type, entity_id=entity_id, workflow=found)
 
     async def upcoming(self, count: Annotated[int, Query(ge=1, le=limits.UPCOMING_MAX)] = 20) -> schemas.Upcoming:
         """In the order in which they would be sent if no further changes arrived."""
-        return schemas.Upcoming(upcoming=await self._parts.writer.query("upcoming", count))
+        return schemas.Upcoming(upcoming=await self._dependencies.writer.query("upcoming", count))
 
     async def halt(self) -> view_schemas.HaltState:
         """The ledger and OldHost side by side, and what `adopt` and `resend` would do, by the nonce that OldHost
         expected when it was last asked. `resolve` asks OldHost again, and decides nothing if its answer has changed.
         """
-        host = self._parts.host
-        found = await self._parts.database.run(lambda connection: read_halt(connection, host))
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(lambda connection: read_halt(connection, host))
         return view_schemas.HaltState(halt=None if found is None else view_schemas.Halt.model_validate(asdict(found)))
 
     async def pause(self, request: Request) -> schemas.ActionResult:
@@ -95,12 +95,12 @@ class WriterRoutes:
 
     async def _act(self, action: str, request: Request, body: ReasonedRequest) -> schemas.ActionResult:
         asked = operator_request(request, **body.model_dump())
-        message = await self._parts.writer.update(action, asked)
+        message = await self._dependencies.writer.update(action, asked)
         return schemas.ActionResult(action=action, operator=asked.operator, message=message)
 
     async def _ask_writer(self) -> tuple[dict[str, Any] | None, str | None]:
         try:
-            answer = await self._parts.writer.query("status")
+            answer = await self._dependencies.writer.query("status")
         except Problem as problem:
             return (
                 None,

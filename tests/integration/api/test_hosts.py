@@ -39,9 +39,9 @@ def app(database_url: str) -> FastAPI:
     engine = create_engine(database_url)
     register(engine, *settings.oldhost_urls)
     engine.dispose()
-    parts = build(settings)
-    app = create_app(parts, console_of(settings))
-    serve_others(app, parts, settings)
+    dependencies = build(settings)
+    app = create_app(dependencies, console_of(settings))
+    serve_others(app, dependencies, settings)
     return app
 
 
@@ -139,8 +139,8 @@ def test_an_act_in_a_host_s_console_is_done_for_that_host(browser: httpx.Client)
 
 def test_a_single_host_is_found_under_its_name_too(database_url: str) -> None:
     settings = load_settings(database_url=database_url, api_tokens=(a_token("shop", "app"),))
-    parts = build(settings)
-    app = create_app(parts, console_of(settings))
-    serve_others(app, parts, settings)
+    dependencies = build(settings)
+    app = create_app(dependencies, console_of(settings))
+    serve_others(app, dependencies, settings)
     with served(app) as address, a_client(address, "shop") as shop:
         assert shop.get("/api/hosts/oldhost/changes").status_code == 200

@@ -41,20 +41,20 @@ def told_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.contextmanager
 def a_process(database_url: str, **quotas: int) -> Iterator[Dependencies]:
     """What an API process has, without its server."""
-    parts = Dependencies(
+    dependencies = Dependencies(
         HOST, TOKENS, Database(connect_for_api(database_url)), ScriptedWriter(), of_each_token=Quotas(**quotas)
     )
-    yield parts
-    parts.separate_connections.close()
-    parts.database.close()
+    yield dependencies
+    dependencies.separate_connections.close()
+    dependencies.database.close()
 
 
-def accepted(parts: Dependencies, count: int, event_type: str = "guest_locked_out") -> int:
+def accepted(dependencies: Dependencies, count: int, event_type: str = "guest_locked_out") -> int:
     """How many of so many changes, one after the other, are let through."""
     done = 0
     for _ in range(count):
         with contextlib.suppress(Problem):
-            parts.quotas.changes(SHOP, [event_type])
+            dependencies.quotas.changes(SHOP, [event_type])
             done += 1
     return done
 
@@ -62,8 +62,8 @@ def accepted(parts: Dependencies, count: int, event_type: str = "guest_locked_ou
 @contextlib.contextmanager
 def an_api(database_url: str, **quotas: int) -> Iterator[dict[str, httpx.Client]]:
     with (
-        a_process(database_url, **quotas) as parts,
-        served(create_app(parts)) as address,
+        a_process(database_url, **quotas) as dependencies,
+        served(create_app(dependencies)) as address,
         a_client(address, "shop") as shop,
         a_client(address, "anna") as anna,
         a_client(address, "vera") as vera,
@@ -152,11 +152,11 @@ def test_emergencies_that_batches_schedule_for_one_minute_are_within_the_quota_a
 
 @pytest.mark.usefixtures("told_by_hand")
 def test_a_refused_schedule_is_among_what_was_refused_and_raises_the_alert(database_url: str, engine: Engine) -> None:
-    with a_process(database_url, emergencies=10) as parts:
+    with a_process(database_url, emergencies=10) as dependencies:
         refused = Problem(429, "over-quota", "", "", "")
-        with contextlib.suppress(Problem), parts.quotas.given_back(SHOP, ["guest_locked_out"]):
+        with contextlib.suppress(Problem), dependencies.quotas.given_back(SHOP, ["guest_locked_out"]):
             raise refused
-        asyncio.run(parts.quotas.exchange())
+        asyncio.run(dependencies.quotas.exchange())
     with engine.connect() as connection:
         (found,) = usage_of_tokens(connection, HOST, 5)
         assert found.usage.refused == 1
@@ -169,12 +169,12 @@ def test_after_an_outage_what_others_used_meanwhile_is_not_held_against_a_token(
 
     async def both() -> int:
         with a_process(database_url, emergencies=20) as one, a_process(database_url, emergencies=20) as other:
-            for parts in (one, other):
-                parts.quotas._clock = lambda: clock[0]
+            for dependencies in (one, other):
+                dependencies.quotas._clock = lambda: clock[0]
             for _ in range(10):  # minutes without a database
                 assert (accepted(one, 20), accepted(other, 5)) == (20, 5)
-                for parts in (one, other):
-                    parts.quotas.missed()
+                for dependencies in (one, other):
+                    dependencies.quotas.missed()
                 clock[0] += 60.0
             clock[0] -= 30.0
             await one.quotas.exchange()

@@ -63,8 +63,8 @@ def test_writes_that_are_refused_for_long_open_one_alert_with_the_databases_reas
 ) -> None:
     monkeypatch.setattr(limits, "REFUSED_WRITES_TOLD_SECONDS", 0.05)
     clock = Clock()
-    parts = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer, clock=clock)
-    with served(create_app(parts)) as address, httpx.Client(base_url=address) as client:
+    dependencies = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer, clock=clock)
+    with served(create_app(dependencies)) as address, httpx.Client(base_url=address) as client:
         client.headers["Authorization"] = "Bearer shop"
         with outbox_away(mariadb_server, database_url):
             answers = {client.post("/api/changes", json=DOOR_CODE).status_code for _ in range(10)}
@@ -82,10 +82,10 @@ def test_writes_that_are_refused_for_long_open_one_alert_with_the_databases_reas
 def test_a_batch_of_which_a_part_is_refused_counts_as_a_refused_write(
     database_url: str, engine: Engine, writer: ScriptedWriter
 ) -> None:
-    parts = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer)
+    dependencies = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer)
     noted: list[str] = []
-    parts.refused_writes.note = lambda problem: noted.append(problem.kind)  # type: ignore[method-assign]
-    with served(create_app(parts)) as address, httpx.Client(base_url=address) as client:
+    dependencies.refused_writes.note = lambda problem: noted.append(problem.kind)  # type: ignore[method-assign]
+    with served(create_app(dependencies)) as address, httpx.Client(base_url=address) as client:
         client.headers["Authorization"] = "Bearer shop"
         assert client.post("/api/changes", json=DOOR_CODE).status_code == 202
         with engine.connect() as other:

@@ -71,8 +71,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def an_app(database_url: str, writer: ScriptedWriter, options: ConsoleOptions | None = None, **more: Any) -> FastAPI:
-    parts = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer, **more)
-    return create_app(parts, lambda app, parts: mount_console(app, parts, options))
+    dependencies = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer, **more)
+    return create_app(dependencies, lambda app, dependencies: mount_console(app, dependencies, options))
 
 
 @pytest.fixture

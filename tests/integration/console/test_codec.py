@@ -41,8 +41,8 @@ def sealed() -> str:
 @pytest.fixture
 def address(database_url: str, writer: ScriptedWriter) -> Iterator[str]:
     options = ConsoleOptions(temporal_ui=f"{UI}/namespaces/default", temporal_keys=[KEY])
-    parts = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer)
-    with served(create_app(parts, lambda app, given: mount_console(app, given, options))) as address:
+    dependencies = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer)
+    with served(create_app(dependencies, lambda app, given: mount_console(app, given, options))) as address:
         yield address
 
 

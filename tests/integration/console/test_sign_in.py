@@ -105,8 +105,8 @@ def test_a_session_ends_with_its_time(vera: httpx.Client, engine: Engine) -> Non
 def test_a_session_ends_with_its_token(
     vera: httpx.Client, database_url: str, writer: ScriptedWriter, tokens: list[object]
 ) -> None:
-    parts = Dependencies(HOST, Tokens(tokens), Database(connect_for_api(database_url)), writer)  # type: ignore[arg-type]
-    with served(create_app(parts, mount_console)) as address, browser(address) as client:
+    dependencies = Dependencies(HOST, Tokens(tokens), Database(connect_for_api(database_url)), writer)  # type: ignore[arg-type]
+    with served(create_app(dependencies, mount_console)) as address, browser(address) as client:
         client.cookies.set(SESSION_COOKIE, vera.cookies[SESSION_COOKIE])
         assert client.get(PREFIX).status_code == 303
 

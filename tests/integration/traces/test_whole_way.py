@@ -135,12 +135,12 @@ def ratio() -> float:
 
 @pytest.fixture
 def way(engine: Engine, database_url: str, kept: KeptSpans, ratio: float) -> Iterator[Way]:
-    parts = Dependencies(
+    dependencies = Dependencies(
         HOST, TOKENS, Database(connect_for_api(database_url)), ScriptedWriter(), tracer=kept.tracer(ratio)
     )
     with (
         Simulator(Config(latency_ms=5, first_nonce=501)) as oldhost,
-        served(create_app(parts)) as address,
+        served(create_app(dependencies)) as address,
         a_client(address, "shop") as client,
     ):
         way = Way(engine, oldhost, client, kept, ratio)

@@ -27,8 +27,8 @@ class Stage:
         self.now = 0.0
         self.rendered: list[str] = []
         self.drawn = 0
-        parts = SimpleNamespace(host="h", database=self, writer=None, books=SimpleNamespace(read=None))
-        self.overview = OverviewParts(cast(Dependencies, parts), cast(Layout, self), lambda: self.now)
+        dependencies = SimpleNamespace(host="h", database=self, writer=None, books=SimpleNamespace(read=None))
+        self.overview = OverviewParts(cast(Dependencies, dependencies), cast(Layout, self), lambda: self.now)
         monkeypatch.setattr(overview_parts, "draw", self._draw)
         monkeypatch.setattr(self.overview._situation_reader, "look", self._look)
 
