@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -45,6 +45,9 @@ RUNS_LOOK_SECONDS = 60.0
 # The pause before the same run is asked again to continue as a new one doubles up to this: Temporal takes 10,000
 # signals in a run, and one whose tasks fail reads none.
 RENEW_SECONDS_MAX = 600.0
+# How long a worker waits for a run that Temporal does not show, while it shows others'. Should it keep a newer release,
+# its tasks fail here until the workers that know it have asked it for a new run.
+RUN_UNREAD_SECONDS_MAX = 30.0
 # Runs described at the same time: a hundred hosts take a second, and Temporal has other work.
 RUNS_ASKED_AT_A_TIME = 5
 
@@ -93,6 +96,7 @@ class ReleaseWatch:
     _seen_since: float = float("inf")
     _waits_for: dict[str, int] = field(default_factory=dict)
     _asked: dict[str, _Asked] = field(default_factory=dict)
+    _unread: dict[str, float] = field(default_factory=dict)  # since when Temporal has not shown the host's run
     _failure: str = ""
     _may_take: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -169,14 +173,30 @@ class ReleaseWatch:
                 return await self._look_at_run(host, self._known[host])
 
         steps = await asyncio.gather(*(look(host) for host in self._known), return_exceptions=True)
-        for each in steps:
-            if isinstance(each, BaseException):
+        unread: dict[str, RPCError] = {}
+        for host, each in zip(self._known, steps, strict=True):
+            if isinstance(each, RPCError):
+                unread[host] = each
+            elif isinstance(each, BaseException):
                 raise each
+        self._check_unread(unread)
         newer_at_work = any(known.newest > RELEASE for known in self._known.values())
         unseen = self.monotonic() < self._seen_since + (SEEN_SECONDS if newer_at_work else 0)
         if not self._waits_for and not unseen and not self._may_take.is_set():
+            for host, error in unread.items():
+                logger.warning("beginning without knowing which release the writer of %s keeps: %s", host, error)
             self._may_take.set()
         return all(each is RunStep.NOTHING for each in steps)
+
+    def _check_unread(self, unread: Mapping[str, RPCError]) -> None:
+        """Raises the error of a run that can't be looked at, unless it is the fault of single runs, and for long: then
+        the other hosts' writers need this worker.
+        """
+        now = self.monotonic()
+        self._unread = {host: self._unread.get(host, now) for host in unread}
+        for host, error in unread.items():
+            if len(unread) == len(self._known) or now < self._unread[host] + RUN_UNREAD_SECONDS_MAX:
+                raise error
 
     async def _look_at_run(self, host: str, known: Known) -> RunStep:
         described = await self._describe(host)

@@ -9,7 +9,7 @@ import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.converter import encode_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
@@ -18,7 +18,15 @@ from temporalio.worker import PatchActivationInput
 from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.worker_presence import Known
-from oldhost_sync.worker.release_watch import FRESH_SECONDS, MARKS, SEEN_SECONDS, ReleaseWatch, RunStep, step
+from oldhost_sync.worker.release_watch import (
+    FRESH_SECONDS,
+    MARKS,
+    RUN_UNREAD_SECONDS_MAX,
+    SEEN_SECONDS,
+    ReleaseWatch,
+    RunStep,
+    step,
+)
 from workflows.messages import workflow_id
 
 OLD, NEW = 7, 8
@@ -56,17 +64,15 @@ def test_the_step_follows_from_the_run_and_what_is_known(
 
 
 class Presence:
-    hosts = ("oldhost",)
-
-    def __init__(self, known: Known) -> None:
-        self.now = known
+    def __init__(self, known: Known, hosts: tuple[str, ...] = ("oldhost",)) -> None:
+        self.now, self.hosts = known, hosts
 
     def known(self) -> dict[str, Known]:
-        return {"oldhost": self.now}
+        return dict.fromkeys(self.hosts, self.now)
 
 
 class Temporal:
-    """A client and its one run, which keeps `release`; what is done to it is kept."""
+    """A client whose runs keep `release`; what is done to them is kept. `hidden`: a workflow that it can't show."""
 
     namespace = "default"
 
@@ -74,14 +80,17 @@ class Temporal:
         self.release = release
         self.done: list[Any] = []
         self.takes_no_signal = self.is_away = False
+        self.hidden = ""
         self.status, self.run_id = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, "the run"
 
     @property
     def workflow_service(self) -> Temporal:
         return self
 
-    async def describe_workflow_execution(self, *_: Any, **__: Any) -> DescribeWorkflowExecutionResponse:
-        if self.is_away:
+    async def describe_workflow_execution(
+        self, request: DescribeWorkflowExecutionRequest, **_: Any
+    ) -> DescribeWorkflowExecutionResponse:
+        if self.is_away or request.execution.workflow_id == self.hidden:
             raise RPCError("no server", RPCStatusCode.UNAVAILABLE, b"")
         info = WorkflowExecutionInfo(status=self.status, execution=WorkflowExecution(run_id=self.run_id))
         marks = TypedSearchAttributes([SearchAttributePair(MARKS, [f"release-{self.release}"])])
@@ -231,6 +240,30 @@ def test_a_run_that_takes_no_more_signals_keeps_no_worker_from_its_work(
     temporal.takes_no_signal = True
     assert may_take(watching(temporal, Presence(Known(RELEASE, RELEASE)), clock))
     assert "can't be asked for a new run: exceeded workflow execution limit" in caplog.text
+
+
+def test_a_run_that_temporal_does_not_show_keeps_a_worker_from_the_others_for_a_while_only(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    temporal, presence = Temporal(RELEASE), Presence(Known(RELEASE, RELEASE), ("oldhost", "north"))
+    temporal.hidden = workflow_id("north")
+    watch = watching(temporal, presence, clock)
+    with pytest.raises(RPCError):
+        asyncio.run(watch.look())
+    clock[0] += RUN_UNREAD_SECONDS_MAX
+    assert may_take(watch)
+    assert "beginning without knowing which release the writer of north keeps: no server" in caplog.text
+
+
+def test_a_temporal_that_shows_no_run_at_all_keeps_a_worker_waiting(clock: list[float]) -> None:
+    temporal = Temporal(RELEASE)
+    temporal.is_away = True
+    watch = watching(temporal, Presence(Known(RELEASE, RELEASE), ("oldhost", "north")), clock)
+    for _ in range(2):
+        with pytest.raises(RPCError):
+            asyncio.run(watch.look())
+        clock[0] += RUN_UNREAD_SECONDS_MAX
+    assert watch.troubles() != {}
 
 
 def test_a_worker_that_can_not_begin_says_why(
