@@ -13,7 +13,9 @@ import structlog
 from structlog.typing import EventDict
 from temporalio import activity, workflow
 
+from oldhost_sync.oldhost.errors import LedgerError
 from oldhost_sync.settings import LogFormat
+from oldhost_sync.store.errors import StoreError
 
 _LINES = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -23,8 +25,20 @@ def log_to_stderr(form: LogFormat) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(json_formatter() if form is LogFormat.JSON else logging.Formatter(_LINES))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    activity.logger.base_logger.addFilter(shorten)
     workflow.logger.workflow_info_on_message = form is LogFormat.TEXT
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its plugins when it is imported
+
+
+def shorten(line: logging.LogRecord) -> bool:
+    """A filter that keeps every line. An activity that fails because of the database is repeated until it succeeds, in
+    an outage many times: the reason is enough then, without a traceback of fifty lines.
+    """
+    error = line.exc_info[1] if line.exc_info else None
+    if isinstance(error, StoreError | LedgerError):
+        line.msg, line.args = f"{line.getMessage()}: {type(error).__name__}: {error}", ()
+        line.exc_info = line.exc_text = None
+    return True
 
 
 def json_formatter() -> logging.Formatter:

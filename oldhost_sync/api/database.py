@@ -28,19 +28,13 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
 from oldhost_sync.store.intake.change_recorder import NO_WAIT
 from oldhost_sync.store.transactions import (
-    NO_ACCESS_ERRORS,
     NOT_MIGRATED_ERRORS,
-    STATEMENT_TOO_SLOW,
+    ONE_STATEMENT_ERRORS,
     error_code,
     run_in_transaction,
 )
 
 T = TypeVar("T")
-
-
-_NOT_SET_UP = NO_ACCESS_ERRORS | NOT_MIGRATED_ERRORS
-# Only this statement was too slow or was stopped; others may succeed.
-_ONE_STATEMENT = {1317, STATEMENT_TOO_SLOW}
 
 
 def connect_for_api(database_url: str, connections: int = limits.database_connections(hosts=1)) -> Engine:
@@ -202,8 +196,9 @@ class Database:
             return future.result()
         except DBAPIError as error:
             code = error_code(error)
-            if code in _NOT_SET_UP:
-                raise database_away(f"it is not set up ({_NOT_SET_UP[code]}); run `oldhost-sync migrate`") from None
+            if code in NOT_MIGRATED_ERRORS:
+                why = f"it is not set up ({NOT_MIGRATED_ERRORS[code]}); run `oldhost-sync migrate`"
+                raise database_away(why) from None
             raise
 
     def on_separate_connections(self) -> Database:
@@ -241,7 +236,7 @@ class Database:
     def _ended(self, future: asyncio.Future[Any]) -> None:
         now = self._last_end = self._clock()
         error = None if future.cancelled() else future.exception()
-        if isinstance(error, DatabaseUnavailable | CommitUncertain) and _code_behind(error) not in _ONE_STATEMENT:
+        if isinstance(error, DatabaseUnavailable | CommitUncertain) and _code_behind(error) not in ONE_STATEMENT_ERRORS:
             self.circuit.failed(now, str(error))
         else:
             self.circuit.succeeded()

@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
 
 from oldhost_sync.store.errors import (
+    AccessRefused,
     CommitUncertain,
     DatabaseUnavailable,
     EntityRefused,
@@ -220,7 +221,7 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
     if isinstance(error, TransactionContended):
         detail = "Nothing was recorded: the row stayed locked by other requests."
         return unavailable("contended", "Other requests are changing the same entity", detail, f"{_AGAIN}.")
-    if isinstance(error, DatabaseUnavailable):
+    if isinstance(error, DatabaseUnavailable) and not isinstance(error, AccessRefused):
         return database_away(str(error))
     return database_unsuitable(str(error))
 

@@ -31,7 +31,7 @@ from oldhost_sync.policy.quota import Quotas
 from oldhost_sync.roles.interpreter import share_among_threads
 from oldhost_sync.settings import Settings, SettingsError, bind_address
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
+from oldhost_sync.store.errors import AccessRefused, DatabaseUnavailable, TransactionContended
 from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.temporal import client as temporal
 from oldhost_sync.traces.role_tracer import role_tracer
@@ -178,10 +178,14 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def _check_database(settings: Settings) -> None:
-    """Raises SchemaTooOld or UnknownHost. The API also starts while the database is away; /readyz then checks both."""
+    """Raises SchemaTooOld, UnknownHost or AccessRefused. The API also starts while the database is away; /readyz then
+    checks it.
+    """
     engine = create_engine(settings.need_database_url(), pool_size=1)
     try:
         check_database(engine, settings.hosts())
+    except AccessRefused:
+        raise  # most likely a mistake in SYNC_DATABASE_URL
     except (DatabaseUnavailable, TransactionContended) as error:
         logger.warning("the database is away (%s): its schema and hosts will be checked when it is back", error)
     finally:

@@ -38,7 +38,7 @@ from oldhost_sync.roles.host_relays import host_relays
 from oldhost_sync.roles.interpreter import share_among_threads
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
+from oldhost_sync.store.errors import AccessRefused, DatabaseUnavailable, TransactionContended
 from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
 from oldhost_sync.temporal import client as temporal
@@ -86,10 +86,12 @@ async def run(settings: Settings) -> None:
 
 
 async def _wait_for_database(engine: Engine, hosts: Sequence[str], stop: asyncio.Event) -> None:
-    """Wait until it answers, or `stop` is set. Raises SchemaTooOld or UnknownHost."""
+    """Wait until it answers, or `stop` is set. Raises SchemaTooOld, UnknownHost or AccessRefused."""
     while not stop.is_set():
         try:
             await asyncio.to_thread(check_database, engine, hosts)
+        except AccessRefused:
+            raise  # most likely a mistake in SYNC_DATABASE_URL
         except (DatabaseUnavailable, TransactionContended) as error:
             logger.warning("the database is away (%s); the relay starts when it answers", error)
         else:

@@ -17,16 +17,22 @@ from typing import Any, ClassVar
 import pymysql.connections
 from sqlalchemy import create_engine as _create_engine
 from sqlalchemy import event
-from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store.database_tls import take_tls
 from oldhost_sync.store.demotion import IS_READ_ONLY, leave_demoted, refuse_demoted
 from oldhost_sync.store.errors import DatabaseUnavailable, UnsuitableServer
-from oldhost_sync.store.transactions import translate
+from oldhost_sync.store.transactions import ACCESS_ERRORS, error_code, translate
 
 SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+# Variables that change what our statements do. A connection keeps the server's values of the moment when it began; so
+# that nobody's experiment outlives itself in our pools, they are set in each.
+_PINNED_VARIABLES = (
+    "tx_read_only = OFF, completion_type = 'NO_CHAIN', sql_safe_updates = OFF, sql_big_selects = ON, "
+    "sql_select_limit = 18446744073709551615, unique_checks = ON, check_constraint_checks = ON, foreign_key_checks = ON"
+)
 MARIADB_VERSION_MIN = (10, 6)
 PORT_MAX = 65_535
 
@@ -74,7 +80,7 @@ def create_engine(
     session = (
         f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', "
         f"max_statement_time = {statement_seconds}, innodb_lock_wait_timeout = {limits.LOCK_WAIT_SECONDS_MAX}, "
-        f"idle_transaction_timeout = {idle_transaction_seconds}, tx_read_only = OFF"
+        f"idle_transaction_timeout = {idle_transaction_seconds}, {_PINNED_VARIABLES}"
     )
     slack = limits.CONNECTION_READ_SECONDS_MAX - limits.STATEMENT_SECONDS_MAX
     address, tls = take_tls(database_address(database_url))
@@ -101,8 +107,18 @@ def create_engine(
     )
     event.listen(engine, "do_connect", _connect)
     event.listen(engine, "connect", _look_at_server)
+    event.listen(engine, "handle_error", _leave_refused)
     leave_demoted(engine)
     return engine
+
+
+def _leave_refused(context: ExceptionContext) -> None:
+    """Close a connection whose statement was refused: it would keep the rights that it began with, whatever is granted
+    since.
+    """
+    if error_code(context.original_exception) in ACCESS_ERRORS:
+        context.is_disconnect = True
+        context.invalidate_pool_on_disconnect = False
 
 
 class _Connection(pymysql.connections.Connection):

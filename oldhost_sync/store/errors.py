@@ -2,7 +2,8 @@
 
 StoreError
 ├── DatabaseUnavailable   the database; yes, later (nothing was committed)
-│   └── StatementTooSlow      this statement; yes, later (nothing was committed)
+│   ├── StatementTooSlow      this statement; yes, later (nothing was committed)
+│   └── AccessRefused         the account; yes, when it was corrected (nothing was committed)
 ├── TransactionContended  no fault; yes, later (nothing was committed)
 ├── CommitUncertain       the network; look it up by its unique key first (it may have been committed)
 ├── UnsuitableServer      the platform; no, not before the server is set up as the message says
@@ -36,6 +37,10 @@ class DatabaseUnavailable(StoreError):
 
 class StatementTooSlow(DatabaseUnavailable):
     """MariaDB ended a statement that took too long. It answers, so other statements may work."""
+
+
+class AccessRefused(DatabaseUnavailable):
+    """MariaDB refuses our account, or what it may do. New connections work as soon as that was corrected."""
 
 
 class TransactionContended(StoreError):

@@ -21,6 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import (
+    AccessRefused,
     CommitUncertain,
     DatabaseUnavailable,
     StatementTooSlow,
@@ -48,13 +49,31 @@ DUPLICATE_KEY = 1062
 NULL_REFUSED = 1048
 # A violated CHECK raises an OperationalError, like the errors of a failing server.
 _CHECK_VIOLATED = 4025
+# The account, or the right to one statement, is refused: by mistake, during maintenance, or until somebody grants it.
+_NO_RIGHT_ERRORS = {
+    1142: "access denied to a table",
+    1143: "access denied to a column",
+    1227: "a privilege is missing",
+    1370: "access denied to a routine",
+}
+ACCESS_ERRORS = _NO_RIGHT_ERRORS | {
+    1044: "access denied to the database",
+    1045: "access denied: wrong account or password",
+    1049: "unknown database",
+    1184: "the server closes new connections (its init_connect fails)",
+    1820: "the account's password must be changed",
+    1862: "the account's password has expired",
+    4151: "the account is locked",
+}
 # Faults of the setup, found by the first statement.
-NO_ACCESS_ERRORS = {1044: "access denied", 1045: "access denied", 1049: "unknown database", 1142: "access denied"}
 NOT_MIGRATED_ERRORS = {1054: "a column is missing", 1146: "a table is missing"}
 
 READ_ONLY_ERRORS = {1290: "server is read-only", 1836: "server is read-only"}
 # The server is not the one to work with now; another one may be, at the same address.
 NOT_PRIMARY_ERRORS = READ_ONLY_ERRORS | {1047: "cluster node not ready"}
+
+# Of one statement only; others may succeed.
+ONE_STATEMENT_ERRORS = {1317, STATEMENT_TOO_SLOW, *_NO_RIGHT_ERRORS}
 
 # PyMySQL's error for a statement that could not be sent.
 _GONE = 2006
@@ -131,6 +150,8 @@ def translate(error: Exception) -> StoreError | None:
     if code in UNAVAILABLE_ERRORS:
         kind = StatementTooSlow if code == STATEMENT_TOO_SLOW else DatabaseUnavailable
         return kind(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
+    if code in ACCESS_ERRORS:
+        return AccessRefused(f"{ACCESS_ERRORS[code]} (MariaDB {code})")
     if error.connection_invalidated:
         return DatabaseUnavailable("the database connection was lost")
     return None

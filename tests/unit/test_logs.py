@@ -9,7 +9,8 @@ from typing import Any
 from temporalio import activity
 from temporalio.testing import ActivityEnvironment
 
-from oldhost_sync.logs import json_formatter
+from oldhost_sync.logs import json_formatter, shorten
+from oldhost_sync.store.errors import DatabaseUnavailable
 
 logger = logging.getLogger("oldhost_sync.test")
 
@@ -59,3 +60,21 @@ def test_an_exception_is_text_in_the_same_line() -> None:
     record = logger.makeRecord(logger.name, logging.ERROR, "file", 1, "failed", (), problem)
     line = json.loads(json_formatter().format(record))
     assert "ValueError: invalid literal" in line["exception"]
+
+
+def failed_activity(error: Exception) -> dict[str, Any]:
+    problem = (type(error), error, error.__traceback__)
+    record = logger.makeRecord(logger.name, logging.WARNING, "file", 1, "an activity failed", (), problem)
+    assert shorten(record)
+    line: dict[str, Any] = json.loads(json_formatter().format(record))
+    return line
+
+
+def test_a_database_that_is_away_is_told_without_a_traceback() -> None:
+    line = failed_activity(DatabaseUnavailable("the account is locked (MariaDB 4151)"))
+    assert line["message"] == "an activity failed: DatabaseUnavailable: the account is locked (MariaDB 4151)"
+    assert "exception" not in line
+
+
+def test_an_error_that_nobody_expected_keeps_its_traceback() -> None:
+    assert "ZeroDivisionError" in failed_activity(ZeroDivisionError())["exception"]

@@ -15,7 +15,7 @@ import httpx
 import pymysql
 import pytest
 from fastapi import FastAPI
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.api import limits
@@ -122,6 +122,29 @@ def test_without_tables_it_says_to_migrate(mariadb_server: PrivateMariaDB, write
         assert "oldhost-sync migrate" in answer.json()["detail"]
         assert client.post(STATUS, json=CLEAN).status_code == 503
     mariadb_server.drop_database("empty")
+
+
+def test_an_account_without_a_right_is_told_to_applications_and_breaks_no_circuit(
+    mariadb_server: PrivateMariaDB, database_url: str, writer: ScriptedWriter
+) -> None:
+    with mariadb_server._root() as cursor:
+        cursor.execute("CREATE OR REPLACE USER 'reader'@'%' IDENTIFIED BY 'secret'")
+        name = str(make_url(database_url).database)
+        cursor.execute(f"GRANT SELECT ON `{name}`.* TO 'reader'@'%'")
+    url = make_url(database_url).set(username="reader", password="secret").render_as_string(hide_password=False)
+    database = Database(connect_for_api(url))
+    with (
+        served(create_app(Dependencies(HOST, TOKENS, database, writer))) as address,
+        a_client(address, "shop") as client,
+    ):
+        refused = client.post(STATUS, json=CLEAN)
+        read = client.get("/api/units")
+    with mariadb_server._root() as cursor:
+        cursor.execute("DROP USER 'reader'@'%'")
+    assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (503, "database-unsuitable")
+    assert "access denied to a table (MariaDB 1142)" in refused.json()["detail"]
+    assert "administrator" in refused.json()["action"]
+    assert read.status_code == 200
 
 
 def test_a_server_that_forgets_commits_gets_no_change(

@@ -333,3 +333,37 @@ def test_our_transactions_write_whatever_the_servers_default_is(engine: Engine, 
             assert recorded(own).change_id is not None
         finally:
             own.dispose()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "ours"),
+    [
+        ("completion_type", 2, "NO_CHAIN"),
+        ("sql_safe_updates", 1, 0),
+        ("sql_select_limit", 1, 2**64 - 1),
+        ("unique_checks", 0, 1),
+        ("check_constraint_checks", 0, 1),
+        ("foreign_key_checks", 0, 1),
+    ],
+)
+def test_a_variable_that_changes_our_statements_is_ours(
+    mariadb_server: PrivateMariaDB, engine: Engine, name: str, value: int, ours: object
+) -> None:
+    with mariadb_server.variable(name, value):
+        own = create_engine(engine.url.render_as_string(hide_password=False))
+        try:
+            with own.connect() as connection:
+                assert connection.exec_driver_sql(f"SELECT @@SESSION.{name}").scalar_one() == ours
+        finally:
+            own.dispose()
+
+
+def test_our_joins_run_whatever_the_servers_limit_is(mariadb_server: PrivateMariaDB, engine: Engine) -> None:
+    with mariadb_server.variable("max_join_size", 1):
+        own = create_engine(engine.url.render_as_string(hide_password=False))
+        try:
+            with own.connect() as connection:
+                join = "SELECT COUNT(*) FROM event_rules a JOIN event_rules b JOIN event_rules c"
+                assert connection.exec_driver_sql(join).scalar_one() > 1
+        finally:
+            own.dispose()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import ALERTS, CONFORMANCE, ENDED_WORKERS, FOREIGN_LOCKS, OUTBOX, SIMULATION
+from tests.mutants.levels import ACCOUNT, ALERTS, CONFORMANCE, ENDED_WORKERS, FOREIGN_LOCKS, OUTBOX, SIMULATION
 from tests.mutants.mutant import Mutant, Patch
 
 MUTANTS = (
@@ -84,5 +84,10 @@ MUTANTS = (
         "a worker that was last heard of in the future is at work",
         (Patch("oldhost_sync/store/worker_presence.py", " AND seen_at <= UTC_TIMESTAMP(6) + INTERVAL :silent_s SECOND", ""),),
         levels=(ENDED_WORKERS,),
+    ),
+    Mutant(
+        "a pooled connection keeps the rights that it began with",
+        (Patch("oldhost_sync/store/engine.py", '    event.listen(engine, "handle_error", _leave_refused)\n', ""),),
+        levels=(ACCOUNT,),
     ),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
-from oldhost_sync.store.transactions import RETRIABLE_ERRORS, UNAVAILABLE_ERRORS, run_in_transaction
+from oldhost_sync.store.transactions import ACCESS_ERRORS, RETRIABLE_ERRORS, UNAVAILABLE_ERRORS, run_in_transaction
 
 
 def driver_error(code: int) -> OperationalError:
@@ -94,7 +94,7 @@ def test_a_statement_that_a_hanging_server_did_not_take_is_not_repeated(engine: 
     assert calls == [1]
 
 
-@pytest.mark.parametrize("code", sorted(UNAVAILABLE_ERRORS.keys() - {2006}))
+@pytest.mark.parametrize("code", sorted((UNAVAILABLE_ERRORS | ACCESS_ERRORS).keys() - {2006}))
 def test_an_absent_server_is_said_at_once_and_not_repeated(engine: Engine, code: int) -> None:
     codes = [code, code]
     with pytest.raises(DatabaseUnavailable):
