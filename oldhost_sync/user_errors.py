@@ -7,6 +7,7 @@ traceback, for developers.
 from __future__ import annotations
 
 import errno
+import re
 import sys
 import traceback
 from typing import TYPE_CHECKING, NoReturn
@@ -27,6 +28,8 @@ START_TEMPORAL = "Start it, or check TEMPORAL_ADDRESS; is `oldhost-sync up` runn
 
 # The SDK has no specific class for this error.
 _WORKER_REFUSED = "Worker validation failed: "
+# The core's text for an answer that ends a worker's polling.
+_REFUSED = re.compile(r'Status \{ code: (?:NotFound|PermissionDenied|Unauthenticated), message: "([^"]*)"')
 
 
 class CliError(Exception):
@@ -102,6 +105,10 @@ def _explain_servers(error: BaseException) -> CliError | None:
         }
         advice = "Check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY." if wrong else START_TEMPORAL
         return CliError(f"Temporal refused: {error.message.rstrip('.')}. {advice}")
+    if isinstance(error, RuntimeError) and (refused := _REFUSED.search(str(error.__cause__))):
+        return CliError(
+            f"Temporal refused the worker: {refused[1].rstrip('.')}. Check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY."
+        )
     if isinstance(error, RuntimeError) and str(error).startswith(_WORKER_REFUSED):
         why = str(error).removeprefix(_WORKER_REFUSED).partition(": Status")[0]
         return CliError(f"Temporal refused the worker: {why}. Check TEMPORAL_NAMESPACE.")
@@ -118,21 +125,18 @@ def _explain_writer(error: WriterError) -> str:
         return f"the writer refused to {error.name}: {error}."
     if not isinstance(error, WriterUnavailable):
         return f"the writer can't answer this query: {error}."
-    if error.cause is Cause.NOT_CONNECTED:
-        return f"Temporal can't be reached. {START_TEMPORAL}"
-    if error.cause is Cause.NO_TEMPORAL:
-        return f"Temporal does not answer. {START_TEMPORAL}"
-    if error.cause is Cause.NO_WRITER:
-        return f"the writer of {error.host!r} is not running. A relay starts it, and so does `python starter.py`."
-    if error.cause is Cause.PAUSED_IN_TEMPORAL:
-        unpause = f"`temporal workflow unpause -w {workflow_id(error.host)}`"
-        return f"the writer of {error.host!r} does nothing: {error}. Unpause it there: {unpause}."
-    if error.cause is Cause.FAILING:
-        return (
-            f"the writer of {error.host!r} is stuck: {error}. Deploy the release that its run began with, or "
-            "terminate the run in Temporal: the relay starts another."
-        )
-    return "the writer does not answer. Start a worker: `oldhost-sync worker`."
+    unpause = f"`temporal workflow unpause -w {workflow_id(error.host)}`"
+    texts = {
+        Cause.NOT_CONNECTED: f"Temporal can't be reached. {START_TEMPORAL}",
+        Cause.NO_TEMPORAL: f"Temporal does not answer. {START_TEMPORAL}",
+        Cause.NO_NAMESPACE: f"{error}. Check TEMPORAL_NAMESPACE, or create it again.",
+        Cause.NO_WRITER: f"the writer of {error.host!r} is not running. A relay starts it, and so does "
+        "`python starter.py`.",
+        Cause.PAUSED_IN_TEMPORAL: f"the writer of {error.host!r} does nothing: {error}. Unpause it there: {unpause}.",
+        Cause.FAILING: f"the writer of {error.host!r} is stuck: {error}. Deploy the release that its run began with, "
+        "or terminate the run in Temporal: the relay starts another.",
+    }
+    return texts.get(error.cause, "the writer does not answer. Start a worker: `oldhost-sync worker`.")
 
 
 def _explain_machine(error: OSError) -> str:

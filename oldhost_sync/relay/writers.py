@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.temporal import client as temporal
-from oldhost_sync.temporal.writer_health import WriterHealth, is_task_queue_polled, writer_health
+from oldhost_sync.temporal.writer_health import WriterHealth, is_no_namespace, is_task_queue_polled, writer_health
 from workflows.messages import WriterPolicy
 
 T = TypeVar("T")
@@ -76,6 +76,8 @@ class TemporalWriters:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, RPCError) and is_no_namespace(error):
+        return "it has no namespace of this name"
     if isinstance(error, RPCError):
         return error.status.name.lower().replace("_", " ")
     return "no answer in time" if isinstance(error, TimeoutError) else str(error)

@@ -24,11 +24,11 @@ from temporalio.client import (
 )
 from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.temporal.client import SharedClient, connect, writer_handle
-from oldhost_sync.temporal.writer_health import WriterState, writer_health
+from oldhost_sync.temporal.writer_health import WriterState, is_no_namespace, is_no_workflow, writer_health
 from workflows.messages import OperatorRequest
 
 # A number that is used only once, in a signature.
@@ -42,6 +42,7 @@ class Cause(Enum):
 
     NOT_CONNECTED = auto()  # no connection to Temporal
     NO_TEMPORAL = auto()  # connected once, but Temporal does not answer now
+    NO_NAMESPACE = auto()  # Temporal knows no namespace of that name
     NO_WRITER = auto()  # never started, or ended
     PAUSED_IN_TEMPORAL = auto()  # a person paused the run with Temporal's tools
     FAILING = auto()  # the run's workflow task fails
@@ -112,7 +113,8 @@ class WriterClient:
                 raise
             raise await self._why_not(client, error) from None  # the run that rejected it is paused
         except WorkflowQueryFailedError as error:
-            raise QueryRefused(self.host, str(error)) from None
+            why = await self._why_not(client, error)
+            raise why if why.cause is Cause.FAILING else QueryRefused(self.host, str(error)) from None
 
     async def update(self, name: str, request: OperatorRequest) -> Any:
         """Carry out the update `name`; returns its answer."""
@@ -148,12 +150,14 @@ class WriterClient:
             raise await self._why_not(client, error) from None
 
     async def _why_not(self, client: Client, error: Exception) -> WriterUnavailable:
-        if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
+        if isinstance(error, RPCError) and is_no_workflow(error):
             return WriterUnavailable(self.host, Cause.NO_WRITER)
         try:
             async with asyncio.timeout(self.query_seconds):
                 health = await writer_health(client, self.host)
-        except (RPCError, TimeoutError):
+        except (RPCError, TimeoutError) as away:
+            if isinstance(away, RPCError) and is_no_namespace(away):
+                return WriterUnavailable(self.host, Cause.NO_NAMESPACE, "Temporal has no namespace of this name")
             return WriterUnavailable(self.host, Cause.NO_TEMPORAL)
         return WriterUnavailable(self.host, _CAUSES[health.state], health.error)
 

@@ -17,10 +17,11 @@ from enum import StrEnum
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType, WorkflowExecutionStatus
+from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionPauseInfo
+from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo, WorkflowExecutionPauseInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     DescribeWorkflowExecutionRequest,
@@ -31,7 +32,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync.temporal.payload_encryption import KeyMissing
-from workflows.messages import TASK_QUEUE, workflow_id
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, workflow_id
 
 RPC_TIMEOUT = timedelta(seconds=5)
 # A polling worker takes a task within milliseconds; the task of a killed worker returns to the shared queue within
@@ -120,9 +121,18 @@ async def describe_writer(client: Client, host: str) -> DescribeWorkflowExecutio
             timeout=RPC_TIMEOUT,
         )
     except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
+        if is_no_workflow(error):
             return None
         raise
+
+
+def is_no_workflow(error: RPCError) -> bool:
+    """Whether there is no such workflow; Temporal answers a missing namespace with the same status."""
+    return error.status is RPCStatusCode.NOT_FOUND and not is_no_namespace(error)
+
+
+def is_no_namespace(error: RPCError) -> bool:
+    return any(detail.Is(NamespaceNotFoundFailure.DESCRIPTOR) for detail in error.grpc_status.details)
 
 
 def status_name(described: DescribeWorkflowExecutionResponse) -> str:
@@ -158,11 +168,14 @@ def judge(
     """The health that a description shows. `last_events`: newest first, needed for a closed run or a repeated task."""
     info = described.workflow_execution_info
     run_id = info.execution.run_id
-    if info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED:
+    is_paused = info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
+    if not is_paused and not is_running(described):
+        return WriterHealth(WriterState.CLOSED, _how_it_ended(described, last_events), run_id, _at(info.close_time))
+    if (info.type.name, info.task_queue) != (WORKFLOW_TYPE, TASK_QUEUE):
+        return WriterHealth(WriterState.FAILING, _whose_it_is(info), run_id, _at(info.start_time))
+    if is_paused:
         pause = described.workflow_extended_info.pause_info
         return WriterHealth(WriterState.PAUSED_IN_TEMPORAL, _who_paused_it(pause), run_id, _at(pause.paused_time))
-    if not is_running(described):
-        return WriterHealth(WriterState.CLOSED, _how_it_ended(described, last_events), run_id, _at(info.close_time))
     paused = _paused_activity(described)
     if paused is not None:
         return WriterHealth(WriterState.PAUSED_IN_TEMPORAL, paused[1], run_id, paused[0])
@@ -209,6 +222,14 @@ async def _decrypt(client: Client, failure: Failure) -> None:
             (attributes,) = await codec.decode([failure.encoded_attributes])
             failure.message = json.loads(attributes.data)["message"]
         failure = failure.cause
+
+
+def _whose_it_is(info: WorkflowExecutionInfo) -> str:
+    """Someone else began a run under the writer's ID: by hand, with a mistyped task queue, or from another program."""
+    ours = f"{WORKFLOW_TYPE} on {TASK_QUEUE}"
+    return _short(
+        f"its ID is taken by a run that is not ours: {info.type.name} on task queue {info.task_queue}, not {ours}"
+    )
 
 
 def _who_paused_it(pause: WorkflowExecutionPauseInfo) -> str:

@@ -59,6 +59,7 @@ CLUSTER = _tests("three real MariaDBs, a cluster", "tests/integration/ledger/tes
 SIGNALS = _tests(
     "real Temporal, signals left unread", "tests/workflows/test_submissions.py", "tests/workflows/test_starts.py"
 )
+HEALTH = _tests("real Temporal, the writer's health", "tests/integration/relay/test_writer_health.py")
 RESETS = _tests(
     "real Temporal, runs that were reset", "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"
 )

@@ -8,12 +8,15 @@ from collections.abc import Callable
 import pytest
 from temporalio import workflow
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer
+from oldhost_sync.temporal.writer_client import WriterClient, WriterUnavailable
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, writer_health
-from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, WriterPolicy
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, WriterPolicy, workflow_id
 
 pytestmark = pytest.mark.temporal
 HOST = "oldhost"
@@ -24,6 +27,18 @@ class FailingWriter:
     @workflow.run
     async def run(self, _given: int) -> None:
         """Its argument is another one, so every task fails before it begins."""
+
+
+@workflow.defn(name="Other")
+class Other:
+    @workflow.run
+    async def run(self) -> None:
+        """Another program's workflow, which knows none of our queries."""
+        await workflow.wait_condition(lambda: False)
+
+
+async def connected(client: Client) -> Client:
+    return client
 
 
 async def health_when(client: Client, true: Callable[[WriterHealth], bool]) -> WriterHealth:
@@ -50,6 +65,38 @@ def test_a_writer_is_missing_then_without_worker_then_failing_then_closed() -> N
         closed = await writer_health(client, HOST)
         assert closed.state is WriterState.CLOSED
         assert "enough" in closed.error
+
+    with EmbeddedTemporal(None) as server:
+        asyncio.run(scenario(server))
+
+
+def test_a_run_of_somebody_elses_is_told_of_until_it_ends() -> None:
+    async def scenario(server: EmbeddedTemporal) -> None:
+        client = await Client.connect(server.address, data_converter=DATA_CONVERTER)
+        theirs = await client.start_workflow("Other", id=workflow_id(HOST), task_queue="theirs")
+        assert "Other on task queue theirs" in (await writer_health(client, HOST)).error
+        asked = WriterClient(HOST, query_seconds=5, update_seconds=5, connect=lambda: connected(client))
+        async with Worker(client, task_queue="theirs", workflows=[Other], workflow_runner=UnsandboxedWorkflowRunner()):
+            with pytest.raises(WriterUnavailable, match="Other on task queue theirs"):
+                await asked.query("status")
+        await theirs.terminate()
+        assert (await writer_health(client, HOST)).state is WriterState.CLOSED
+
+    with EmbeddedTemporal(None) as server:
+        asyncio.run(scenario(server))
+
+
+def test_a_namespace_that_is_gone_is_not_a_missing_writer() -> None:
+    async def scenario(server: EmbeddedTemporal) -> None:
+        client = await Client.connect(server.address, namespace="nix", data_converter=DATA_CONVERTER, lazy=True)
+        with pytest.raises(RPCError, match="Namespace nix is not found"):
+            await writer_health(client, HOST)
+        writers = TemporalWriters(WriterPolicy(), lambda: connected(client))
+        with pytest.raises(TemporalDoesNotAnswer, match="no namespace of this name"):
+            await writers.health(HOST)
+        asked = WriterClient(HOST, query_seconds=5, update_seconds=5, connect=lambda: connected(client))
+        with pytest.raises(WriterUnavailable, match="no namespace of this name"):
+            await asked.query("status")
 
     with EmbeddedTemporal(None) as server:
         asyncio.run(scenario(server))

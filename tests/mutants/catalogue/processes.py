@@ -6,6 +6,7 @@ from tests.mutants.levels import (
     BY_HAND,
     DELIVERY,
     ENDED_WORKERS,
+    HEALTH,
     RELAY_ROUNDS,
     RELEASES,
     RESETS,
@@ -18,6 +19,7 @@ from tests.mutants.levels import (
 )
 from tests.mutants.mutant import Mutant, Patch
 
+WRITER_HEALTH = "oldhost_sync/temporal/writer_health.py"
 RELEASE_WATCH = "oldhost_sync/worker/release_watch.py"
 
 MUTANTS = (
@@ -74,7 +76,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run that ended is shown as alive",
-        (Patch("oldhost_sync/temporal/writer_health.py", "    if not is_running(described):\n        return", "    if info.status == -1:\n        return"),),
+        (Patch(WRITER_HEALTH, "    if not is_paused and not is_running(described):\n        return", "    if info.status == -1:\n        return"),),
         levels=(WATCHES,),
     ),
     Mutant(
@@ -114,7 +116,7 @@ MUTANTS = (
     ),
     Mutant(
         "an activity that a person paused is not told of",
-        (Patch("oldhost_sync/temporal/writer_health.py", "activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED", "False"),),
+        (Patch(WRITER_HEALTH, "activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED", "False"),),
         levels=(WATCHES,),
     ),
     Mutant(
@@ -131,5 +133,15 @@ MUTANTS = (
         "a signal handler takes the lock of what its own thread waits for",
         (Patch("oldhost_sync/stack/processes.py", "ended: SignalSafeEvent = field(default_factory=SignalSafeEvent)\n    _children", "ended: SignalSafeEvent = field(default_factory=__import__('threading').Event)\n    _children"),),
         levels=(STACK,),
+    ),
+    Mutant(
+        "a run of somebody else's under the writer's ID is taken for the writer",
+        (Patch(WRITER_HEALTH, "if (info.type.name, info.task_queue) != (WORKFLOW_TYPE, TASK_QUEUE):", "if False:"),),
+        levels=(WATCHES,),
+    ),
+    Mutant(
+        "a namespace that is gone is a writer that is missing",
+        (Patch(WRITER_HEALTH, " and not is_no_namespace(error)", ""),),
+        levels=(HEALTH,),
     ),
 )  # fmt: skip

@@ -155,6 +155,11 @@ def test_temporals_errors_say_what_to_do() -> None:
         "Temporal refused the worker: Namespace nix was not found. Check TEMPORAL_NAMESPACE."
     )
     assert explain(RuntimeError("a fault of ours")) is None
+    ended = RuntimeError("Workflow worker failed")
+    ended.__cause__ = RuntimeError('Poll failure: Status { code: NotFound, message: "Namespace nix is not found." }')
+    assert str(explain(ended)) == (
+        "Temporal refused the worker: Namespace nix is not found. Check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY."
+    )
 
 
 def test_a_taken_port_of_the_metrics_names_the_setting() -> None:
@@ -296,6 +301,10 @@ def test_the_application_is_what_the_script_runs() -> None:
     [
         (WriterUnavailable("h", Cause.NOT_CONNECTED), "Temporal can't be reached. Start it"),
         (WriterUnavailable("h", Cause.NO_TEMPORAL), "Temporal does not answer. Start it"),
+        (
+            WriterUnavailable("h", Cause.NO_NAMESPACE, "Temporal has no namespace of this name"),
+            "Temporal has no namespace of this name. Check TEMPORAL_NAMESPACE",
+        ),
         (WriterUnavailable("h", Cause.NO_WRITER), "the writer of 'h' is not running. A relay starts it"),
         (WriterUnavailable("h", Cause.FAILING, "its task fails"), "the writer of 'h' is stuck: its task fails. Deploy"),
         (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from temporalio.api.common.v1 import ActivityType, WorkflowExecution
+import pytest
+from temporalio.api.common.v1 import ActivityType, WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import EventType, PendingActivityState, WorkflowExecutionStatus
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
@@ -16,6 +17,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskI
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, judge
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,9 +27,16 @@ def described(
     status: WorkflowExecutionStatus.ValueType = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
     task: PendingWorkflowTaskInfo | None = None,
     activity: PendingActivityInfo | None = None,
+    workflow_type: str = WORKFLOW_TYPE,
+    task_queue: str = TASK_QUEUE,
 ) -> DescribeWorkflowExecutionResponse:
     return DescribeWorkflowExecutionResponse(
-        workflow_execution_info=WorkflowExecutionInfo(status=status, execution=WorkflowExecution(run_id="run")),
+        workflow_execution_info=WorkflowExecutionInfo(
+            status=status,
+            execution=WorkflowExecution(run_id="run"),
+            type=WorkflowType(name=workflow_type),
+            task_queue=task_queue,
+        ),
         pending_workflow_task=task,
         pending_activities=[activity] if activity else [],
     )
@@ -64,6 +73,20 @@ def judged(described: DescribeWorkflowExecutionResponse, *events: HistoryEvent, 
 def test_a_run_whose_tasks_are_taken_runs() -> None:
     assert judged(described(task=task(3))).runs
     assert judged(described(task=task(60, started=True))).runs
+
+
+@pytest.mark.parametrize(
+    ("workflow_type", "task_queue"), [("Other", TASK_QUEUE), (WORKFLOW_TYPE, "oldhost_sync")], ids=["type", "queue"]
+)
+def test_a_run_of_somebody_elses_under_the_writers_id_is_told_of(workflow_type: str, task_queue: str) -> None:
+    health = judged(described(workflow_type=workflow_type, task_queue=task_queue))
+    assert health.state is WriterState.FAILING
+    assert f"{workflow_type} on task queue {task_queue}, not SyncWriterWorkflow on oldhost-sync" in health.error
+
+
+def test_a_run_of_somebody_elses_that_has_ended_is_in_nobodys_way() -> None:
+    ended = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED
+    assert judged(described(status=ended, workflow_type="Other")).state is WriterState.CLOSED
 
 
 def test_a_paused_run_says_who_paused_it_since_when_and_why() -> None:
