@@ -22,7 +22,7 @@ from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.views import late_emergencies
-from oldhost_sync.store.views.late_cause import late_cause
+from oldhost_sync.store.views.late_cause import NO_FAULT, late_cause
 from oldhost_sync.store.views.late_emergencies import Ended, HostState, WaitingEmergency
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 
@@ -168,6 +168,8 @@ class PromiseWatch:
             late_emergencies.end_incident(connection, host)
             return
         cause = _cause(connection, host, (ended + late).worst_ms, waiting) if is_late else ""
+        if is_late and not cause:  # what was found when it began may be over, and no longer found
+            cause = incident.cause if incident is not None else NO_FAULT
         after = (incident or Incident()).looked(ended, late, cause)
         if after != incident:
             late_emergencies.keep_incident(connection, host, after, is_new=incident is None)

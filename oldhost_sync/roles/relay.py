@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
 import time
 import uuid
@@ -36,6 +35,7 @@ from oldhost_sync.roles.alert_delivery import CONNECTIONS as DELIVERY_CONNECTION
 from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.host_relays import host_relays
 from oldhost_sync.roles.interpreter import share_among_threads
+from oldhost_sync.roles.stop_signals import stop_signals
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import AccessRefused, DatabaseUnavailable, TransactionContended
@@ -52,10 +52,10 @@ DATABASE_RETRY_SECONDS = 2.0
 
 
 async def run(settings: Settings) -> None:
-    """Work until SIGTERM or SIGINT."""
+    """Work until a stop signal."""
     share_among_threads()
     stop = asyncio.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
+    for signum in stop_signals():
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
     registry = CollectorRegistry()
     readiness, liveness = Readiness(), Liveness()

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import threading
 import uuid
@@ -45,6 +44,7 @@ from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.interpreter import hold_many_objects, share_among_threads
 from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.roles.opening_slots import DATABASE_ACTIVITIES, DatabaseActivityLimit, shared_slots
+from oldhost_sync.roles.stop_signals import stop_signals
 from oldhost_sync.roles.workflow_slots import WorkflowSlots
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
@@ -352,9 +352,9 @@ async def _is_so_before(waited_for: Coroutine[Any, Any, None], stopping: asyncio
 
 @asynccontextmanager
 async def _stopped_by_signals(stopping: asyncio.Event) -> AsyncIterator[asyncio.Event]:
-    """SIGTERM and SIGINT set the event; only the main thread gets them."""
+    """A stop signal sets the event; only the main thread gets them."""
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    signals = stop_signals() if threading.current_thread() is threading.main_thread() else ()
     for each in signals:
         loop.add_signal_handler(each, stopping.set)
     try:

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 # An answer that takes this long counts as slow. An operation may be marked while the one before it is still on the
 # wire, so the measured time may include two answers.
 SLOW_ANSWER_MS = 3_000
+NO_FAULT = "no fault found; others were sent first: simultaneous emergencies, or older changes of their units"
 # How many of the newest of each are read.
 _OPERATIONS, _SESSIONS, _ALERTS_LOOKED_AT = 40, 5, 50
 
@@ -26,9 +27,9 @@ _PAUSE = text(
 )
 # Blocked or late emergencies are an effect, not a cause.
 _ALERTS = text(
-    "SELECT id, kind FROM ("
+    "SELECT id, kind, closed_at IS NOT NULL AS is_closed FROM ("
     + " UNION ".join(
-        "(SELECT id, kind, severity FROM alerts FORCE INDEX (ix_alerts_closed) WHERE host = :host "
+        "(SELECT id, kind, severity, closed_at FROM alerts FORCE INDEX (ix_alerts_closed) WHERE host = :host "
         f"AND {still} ORDER BY closed_at DESC, id DESC LIMIT {_ALERTS_LOOKED_AT})"
         for still in ("closed_at IS NULL", f"closed_at > {_BEGAN}")
     )
@@ -48,7 +49,8 @@ _SLOWEST = text(
 
 
 def late_cause(connection: Connection, host: str, *, waited_ms: int, unrelayed: int, waiting: int) -> str:
-    """The likeliest cause, in words that fit after "Cause:". `waited_ms`: how far back to look.
+    """The likeliest cause, in words that fit after "Cause:"; empty if no fault is found. `waited_ms`: how far back to
+    look.
 
     `unrelayed` of the `waiting` emergencies were not handed to the writer yet.
     """
@@ -60,7 +62,7 @@ def late_cause(connection: Connection, host: str, *, waited_ms: int, unrelayed: 
     slowest_ms = connection.execute(_SLOWEST, values).scalar() or 0
     if slowest_ms >= SLOW_ANSWER_MS:
         return f"OldHost took up to {slowest_ms / 1000:.0f} s for an answer"
-    return "no fault found; others were sent first: simultaneous emergencies, or older changes of their units"
+    return ""
 
 
 def _stops(connection: Connection, values: dict[str, object]) -> Iterator[str]:
@@ -72,9 +74,12 @@ def _stops(connection: Connection, values: dict[str, object]) -> Iterator[str]:
     pause = connection.execute(_PAUSE, values).one_or_none()
     if pause is not None:
         yield f"a pause by {pause.operator}: {pause.reason}"
-    kinds = list(dict.fromkeys(connection.execute(_ALERTS, values).scalars("kind")))
-    if kinds:
-        yield f"see the alert{'s' * (len(kinds) > 1)} {', '.join(kinds)}"
+    alerts = sorted(connection.execute(_ALERTS, values), key=lambda alert: bool(alert.is_closed))
+    named = dict.fromkeys(alert.kind for alert in alerts)
+    still_open = {alert.kind for alert in alerts if not alert.is_closed}
+    if named:
+        kinds = ", ".join(kind if kind in still_open else f"{kind} (closed by now)" for kind in named)
+        yield f"see the alert{'s' * (len(named) > 1)} {kinds}"
     because = connection.execute(_SESSION, values).scalar()
     if because:
         yield f"the session with OldHost ended ({because}), and another was needed"

@@ -194,7 +194,7 @@ def test_more_fates_than_fit_into_a_look_are_read_by_the_next_ones(
                 "('oldhost', 'no-session', 'critical', 'm', 'session', NULL, UTC_TIMESTAMP(6) - INTERVAL 60 SECOND), "
                 "('oldhost', 'emergency-blocked', 'critical', 'm', 'e', 1, NULL)"
             ),
-            "see the alert no-worker",
+            "see the alert no-worker (closed by now)",
         ),
         (
             (
@@ -220,6 +220,16 @@ def test_the_cause_is_told(stage: Stage, engine: Engine, hindrance: str, cause: 
     change_sql(engine, hindrance)
     stage.looks(0)
     assert incidents(engine)[0]["cause"].startswith(cause)
+
+
+def test_a_cause_that_is_over_is_told_until_the_incident_ends(stage: Stage, engine: Engine) -> None:
+    late = emergency(engine, 16)
+    stage.looks(0)
+    change_sql(engine, "UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6)")
+    stage.looks(1)
+    end(engine, late)
+    stage.looks(5)
+    assert incidents(engine)[0]["cause"] == "1 of 1 could not be handed to the writer yet"
 
 
 def test_a_fate_that_only_waits_to_be_written_is_not_late(stage: Stage, engine: Engine) -> None:

@@ -221,12 +221,13 @@ def _has_connection(pid: int, port: int) -> bool:
     return False
 
 
-def test_sigterm_drains_and_leaves_nothing_in_doubt(product: Product) -> None:
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP], ids=["told to leave", "its terminal closed"])
+def test_a_worker_that_is_stopped_drains_and_leaves_nothing_in_doubt(product: Product, told: signal.Signals) -> None:
     product.start("relay")
     leaving = product.start_worker("first")
     record(product, 60)
     product.wait_for("work under way", lambda: len(product.applied()) >= 5)
-    leaving.send_signal(signal.SIGTERM)
+    leaving.send_signal(told)
     assert leaving.wait(20) == 0, leaving.last_lines()
     assert product.requests("SENT") == []
     product.start_worker("second")
