@@ -26,6 +26,7 @@ Kind = Literal[
     "paused-in-temporal",
     "writer-failing",
     "no-worker",
+    "no-relay",
     "temporal-away",
     "dead-letters",
     "forecast",
@@ -144,6 +145,13 @@ KINDS: dict[str, AlertKind] = {
         "Start one, or find out why running ones don't poll: frozen, another namespace or address, all threads busy.",
         "a worker took the writer's tasks",
         command="oldhost-sync worker",
+    ),
+    "no-relay": AlertKind(
+        "critical",
+        "Changes wait, and no relay hands them to this host's writer.",
+        "Start one, or name the host in the relays' SYNC_OLDHOST_URLS. Nothing is lost: it hands over what waits.",
+        "a relay serves the host, or nothing waits",
+        command="oldhost-sync relay",
     ),
     "temporal-away": AlertKind(
         "critical",

@@ -57,6 +57,7 @@ from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
 from oldhost_sync.user_errors import leave_after
 from oldhost_sync.worker.readiness import watch_readiness
+from oldhost_sync.worker.relay_watch import RelayWatch
 from oldhost_sync.worker.release_watch import ReleaseWatch
 from oldhost_sync.worker.watch import others_watched
 from workflows.messages import TASK_QUEUE, session_task_queue
@@ -104,7 +105,8 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
         metrics.begin(settings.urls_by_host())
         sessions = session_activities(settings, engine, metrics, tracer)
         # Before Temporal is needed: that it is away is one of the alerts.
-        async with alerts_delivered(settings, engine, registry):
+        relays = RelayWatch(engine, tuple(settings.urls_by_host()))
+        async with alerts_delivered(settings, engine, registry), running_during(relays.watch):
             connected = client or await connect(sdk_runtime(settings), keys=settings.temporal_keys)
             readiness, liveness = Readiness(), Liveness()
             show_role(registry, "worker", readiness.looked_at)

@@ -7,6 +7,7 @@ from tests.mutants.levels import (
     DELIVERY,
     ENDED_WORKERS,
     HEALTH,
+    NO_RELAY,
     RELAY_ROUNDS,
     RELEASES,
     RESETS,
@@ -143,5 +144,10 @@ MUTANTS = (
         "a namespace that is gone is a writer that is missing",
         (Patch(WRITER_HEALTH, " and not is_no_namespace(error)", ""),),
         levels=(HEALTH,),
+    ),
+    Mutant(
+        "nobody tells that all relays are gone",
+        (Patch("oldhost_sync/worker/relay_watch.py", "missed = found & self._found", "missed = frozenset[str]()"),),
+        levels=(NO_RELAY,),
     ),
 )  # fmt: skip
