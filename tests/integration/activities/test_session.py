@@ -18,11 +18,9 @@ from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.reply_timeout import KNOWN_AFTER
 from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
-from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.views.session_list import read_sessions
 from oldhost_sync.telemetry import WorkerMetrics
 from tests.conformance.maria_world import HOST, MariaWorld
-from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import wait_until
 from workflows import messages
 
@@ -160,56 +158,19 @@ def test_the_watch_lets_a_taken_over_worker_go(world: MariaWorld, oldhost: Simul
     assert oldhost.control(Controls.stats)["gaps"] == 0
 
 
-class Account:
-    """An account of its own for one worker, which an administrator can lock out."""
-
-    def __init__(self, mariadb_server: PrivateMariaDB, database: str) -> None:
-        self._connection = mariadb_server.connect()
-        self._execute("CREATE OR REPLACE USER app@localhost IDENTIFIED BY 'right'")
-        self._execute(f"GRANT ALL ON {database}.* TO app@localhost")
-        self.engine = create_engine(mariadb_server.root_url(database).replace("root@", "app:right@"))
-
-    def close(self) -> None:
-        self.engine.dispose()
-        self._connection.close()
-
-    def lock_out(self) -> None:
-        self._execute("ALTER USER app@localhost IDENTIFIED BY 'other'")
-        self.engine.dispose()
-
-    def let_in(self) -> None:
-        self._execute("ALTER USER app@localhost IDENTIFIED BY 'right'")
-
-    def _execute(self, statement: str) -> None:
-        with self._connection.cursor() as cursor:
-            cursor.execute(statement)
-
-
-@pytest.fixture
-def account(world: MariaWorld, mariadb_server: PrivateMariaDB) -> Iterator[Account]:
-    account = Account(mariadb_server, str(world.engine.url.database))
-    yield account
-    account.close()
-
-
 def test_the_watch_outlives_an_error_of_the_database_that_nobody_listed(
-    world: MariaWorld,
-    account: Account,
-    oldhost: Simulator,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    world: MariaWorld, oldhost: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The account was locked out for a while (1045); then the watch must still let a fenced connection go."""
+    """Its table was missing for a while (1146); then the watch must still let a fenced connection go."""
     monkeypatch.setattr("activities.session.WATCH_SECONDS", 0.02)
-    zombie = worker(MariaWorld(account.engine, 10.0), oldhost, "a")
-    successor = worker(world, oldhost, "b")
+    zombie, successor = worker(world, oldhost, "a"), worker(world, oldhost, "b")
     open_session(zombie)
-    account.lock_out()
+    world.execute("RENAME TABLE nonce_ledger TO nonce_ledger_away")
     watching = threading.Thread(target=zombie.watch)
     watching.start()
     try:
-        wait_until(lambda: "1045" in caplog.text, "a look to fail")
-        account.let_in()
+        wait_until(lambda: "1146" in caplog.text, "a look to fail")
+        world.execute("RENAME TABLE nonce_ledger_away TO nonce_ledger")
         answers = [open_session(successor).state for _ in range(3)]
     finally:
         zombie.drain()

@@ -17,13 +17,13 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import TemporalWriterLink
-from workflows.messages import OperatorRequest, workflow_id
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, OperatorRequest, workflow_id
 
 if TYPE_CHECKING:
     from oldhost_sync.stack.temporal import EmbeddedTemporal
 
 
-@workflow.defn
+@workflow.defn(name=WORKFLOW_TYPE)
 class StandInWriter:
     """Answers as the writer does, and can be resumed only after a pause."""
 
@@ -61,6 +61,13 @@ class StandInWriter:
         return 3
 
 
+@workflow.defn
+class Another:
+    @workflow.run
+    async def run(self) -> None:
+        """For a worker that knows no writer."""
+
+
 def run_with_writer(
     server: EmbeddedTemporal, host: str, scenario: Callable[[TemporalWriterLink], Awaitable[None]]
 ) -> None:
@@ -69,9 +76,11 @@ def run_with_writer(
             return await Client.connect(server.address)
 
         client = await connect()
-        worker = Worker(client, task_queue=host, workflows=[StandInWriter], workflow_runner=UnsandboxedWorkflowRunner())
+        worker = Worker(
+            client, task_queue=TASK_QUEUE, workflows=[StandInWriter], workflow_runner=UnsandboxedWorkflowRunner()
+        )
         async with worker:
-            handle = await client.start_workflow(StandInWriter.run, id=workflow_id(host), task_queue=host)
+            handle = await client.start_workflow(StandInWriter.run, id=workflow_id(host), task_queue=TASK_QUEUE)
             await scenario(TemporalWriterLink(host, connect))
             with contextlib.suppress(RPCError):  # a scenario may have ended it
                 await handle.terminate()
@@ -163,10 +172,10 @@ def test_a_run_whose_task_fails_is_named_with_its_error(temporal_dev_server: Emb
 
         client = await connect()
         async with Worker(
-            client, task_queue="link-failing", workflows=[StandInWriter], workflow_runner=UnsandboxedWorkflowRunner()
+            client, task_queue=TASK_QUEUE, workflows=[Another], workflow_runner=UnsandboxedWorkflowRunner()
         ):
             # The worker's code knows no such workflow: each of its tasks fails.
-            handle = await client.start_workflow("Unknown", id=workflow_id("link-failing"), task_queue="link-failing")
+            handle = await client.start_workflow(WORKFLOW_TYPE, id=workflow_id("link-failing"), task_queue=TASK_QUEUE)
             link = TemporalWriterLink("link-failing", connect)
             with pytest.raises(Problem) as stuck:
                 await link.query("status")
