@@ -301,7 +301,11 @@ def _refuse(connection: Connection, host: str, item: messages.Submission, reason
 
 
 def _fields(change: Any) -> dict[str, Any]:
-    """The fields for `record_change` from any JSON value; InvalidChange says what is wrong."""
+    """The fields for `record_change` from any JSON value; InvalidChange says what is wrong. A text is the workflow's:
+    why it could not take what arrived (`workflows/intake.py`).
+    """
+    if isinstance(change, str):
+        raise InvalidChange(change)
     if not isinstance(change, Mapping):
         raise InvalidChange("a change must be a JSON object")
     unknown = sorted(str(name)[:64] for name in change if name not in FIELDS)

@@ -13,9 +13,9 @@ import structlog
 from structlog.typing import EventDict
 from temporalio import activity, workflow
 
-from oldhost_sync.oldhost.errors import LedgerError
+from oldhost_sync.oldhost.errors import LedgerUnavailable
 from oldhost_sync.settings import LogFormat
-from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
 
 _LINES = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -35,7 +35,7 @@ def shorten(line: logging.LogRecord) -> bool:
     an outage many times: the reason is enough then, without a traceback of fifty lines.
     """
     error = line.exc_info[1] if line.exc_info else None
-    if isinstance(error, StoreError | LedgerError):
+    if isinstance(error, DatabaseUnavailable | TransactionContended | CommitUncertain | LedgerUnavailable):
         line.msg, line.args = f"{line.getMessage()}: {type(error).__name__}: {error}", ()
         line.exc_info = line.exc_text = None
     return True

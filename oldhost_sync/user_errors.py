@@ -133,8 +133,8 @@ def _explain_writer(error: WriterError) -> str:
         Cause.NO_WRITER: f"the writer of {error.host!r} is not running. A relay starts it, and so does "
         "`python starter.py`.",
         Cause.PAUSED_IN_TEMPORAL: f"the writer of {error.host!r} does nothing: {error}. Unpause it there: {unpause}.",
-        Cause.FAILING: f"the writer of {error.host!r} is stuck: {error}. Deploy the release that its run began with, "
-        "or terminate the run in Temporal: the relay starts another.",
+        Cause.FAILING: f"the writer of {error.host!r} is stuck: {error}. Terminate the run in Temporal, and the relay "
+        "starts another; or deploy the release that it began with.",
     }
     return texts.get(error.cause, "the writer does not answer. Start a worker: `oldhost-sync worker`.")
 

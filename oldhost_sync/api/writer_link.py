@@ -32,6 +32,12 @@ _PROBLEM_KINDS = {
 }
 
 
+_STEPS = {
+    "paused-in-temporal": "Unpause it there",
+    "writer-failing": "Terminate its run in Temporal, or deploy the release that it began with",
+}
+
+
 class WriterLink(Protocol):
     """The requests that the routes make to the writer."""
 
@@ -96,7 +102,7 @@ class TemporalWriterLink:
 
 
 def writer_away(reason: str, kind: str = "writer-away") -> Problem:
-    todo = "Unpause it there" if kind == "paused-in-temporal" else "Check that Temporal and a worker are running"
+    todo = _STEPS.get(kind, "Check that Temporal and a worker are running")
     return unavailable(
         kind,
         "The writer can't be reached",

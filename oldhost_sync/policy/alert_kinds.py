@@ -135,7 +135,7 @@ KINDS: dict[str, AlertKind] = {
     ),
     "writer-failing": AlertKind(
         "critical",
-        "The writer's workflow task fails; the message has the error.",
+        "The writer's workflow task fails, or a run of somebody else has the writer's ID; the message says which.",
         "Deploy the release that this run needs, or terminate the run; the relay starts another.",
         "the writer runs",
     ),

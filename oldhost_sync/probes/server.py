@@ -67,6 +67,10 @@ class _Server(ThreadingMixIn, WSGIServer):
         del request, client_address
 
 
+class _ServerOfIPv6(_Server):
+    address_family = socket.AF_INET6
+
+
 class _SilentHandler(WSGIRequestHandler):
     def log_message(self, *_: Any) -> None:
         """Log nothing: probes arrive every few seconds."""
@@ -97,7 +101,8 @@ def served(
             return _answer(start_response, status, {"status": "ok" if ready else "unready", "checks": shown})
         return _answer(start_response, HTTPStatus.NOT_FOUND, {"status": "no such path"})
 
-    server = make_server(address, port, app, server_class=_Server, handler_class=_SilentHandler)
+    kind = _ServerOfIPv6 if ":" in address else _Server
+    server = make_server(address, port, app, server_class=kind, handler_class=_SilentHandler)
     thread = threading.Thread(target=server.serve_forever, name="role-server", daemon=True)
     thread.start()
     try:

@@ -83,7 +83,8 @@ def create_engine(
         f"idle_transaction_timeout = {idle_transaction_seconds}, {_PINNED_VARIABLES}"
     )
     slack = limits.CONNECTION_READ_SECONDS_MAX - limits.STATEMENT_SECONDS_MAX
-    address, tls = take_tls(database_address(database_url))
+    given = database_address(database_url)
+    address, tls = take_tls(given)
     engine = _create_engine(
         address,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
@@ -109,6 +110,7 @@ def create_engine(
     event.listen(engine, "connect", _look_at_server)
     event.listen(engine, "handle_error", _leave_refused)
     leave_demoted(engine)
+    engine.url = given  # with its TLS options, for whoever connects to the same database again
     return engine
 
 

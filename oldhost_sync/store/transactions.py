@@ -8,7 +8,9 @@ had ended the transaction because the process was frozen. An error at COMMIT is 
 
 from __future__ import annotations
 
+import logging
 import random
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +32,12 @@ from oldhost_sync.store.errors import (
 )
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+TOLD_EVERY_SECONDS = 60.0
+# When each refusal was logged. There are only so many tables and rights.
+_told_at: dict[str, float] = {}
 
 _LOCK_WAIT = "SET SESSION innodb_lock_wait_timeout = %s"
 
@@ -56,6 +64,8 @@ _NO_RIGHT_ERRORS = {
     1227: "a privilege is missing",
     1370: "access denied to a routine",
 }
+# "UPDATE command denied to user 'a'@'b' for table `c`.`units`"
+_DENIED = re.compile(r"^([A-Z, ]+) command denied to user .*?(\w+)\W*$")
 ACCESS_ERRORS = _NO_RIGHT_ERRORS | {
     1044: "access denied to the database",
     1045: "access denied: wrong account or password",
@@ -151,10 +161,16 @@ def translate(error: Exception) -> StoreError | None:
         kind = StatementTooSlow if code == STATEMENT_TOO_SLOW else DatabaseUnavailable
         return kind(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
     if code in ACCESS_ERRORS:
-        return AccessRefused(f"{ACCESS_ERRORS[code]} (MariaDB {code})")
+        return AccessRefused(f"{ACCESS_ERRORS[code]}{_missing_right(error)} (MariaDB {code})")
     if error.connection_invalidated:
         return DatabaseUnavailable("the database connection was lost")
     return None
+
+
+def _missing_right(error: DBAPIError) -> str:
+    """The right and the table that MariaDB's text names, but not the account, which is nobody's business."""
+    found = _DENIED.search(str(error.orig.args[-1])) if error.orig is not None and error.orig.args else None
+    return f": {found[1]} on {found[2]}" if found else ""
 
 
 def is_passing(error: StoreError | DBAPIError | PoolTimeout) -> bool:
@@ -255,7 +271,17 @@ def _raise_known(error: DBAPIError | PoolTimeout) -> NoReturn:
     known = translate(error)
     if known is None:
         raise error
+    if isinstance(known, AccessRefused):
+        _tell(str(known))
     raise known from error
+
+
+def _tell(refusal: str) -> None:
+    """Log it, once a minute: some callers are content to try again later, and nobody else would tell."""
+    now = time.monotonic()
+    if now >= _told_at.get(refusal, float("-inf")) + TOLD_EVERY_SECONDS:
+        _told_at[refusal] = now
+        logger.warning("MariaDB refuses our account: %s", refusal)
 
 
 def _once(engine: Engine, fn: Callable[[Connection], T]) -> T:

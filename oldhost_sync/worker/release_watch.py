@@ -45,8 +45,8 @@ RUNS_LOOK_SECONDS = 60.0
 # The pause before the same run is asked again to continue as a new one doubles up to this: Temporal takes 10,000
 # signals in a run, and one whose tasks fail reads none.
 RENEW_SECONDS_MAX = 600.0
-# How long a worker waits for a run that Temporal does not show, while it shows others'. Should it keep a newer release,
-# its tasks fail here until the workers that know it have asked it for a new run.
+# How long a worker waits for a run that Temporal does not show while it shows others. If that run keeps a newer
+# release, its tasks fail in this worker until one that knows the release has asked for a new run.
 RUN_UNREAD_SECONDS_MAX = 30.0
 # Runs described at the same time: a hundred hosts take a second, and Temporal has other work.
 RUNS_ASKED_AT_A_TIME = 5
@@ -189,13 +189,14 @@ class ReleaseWatch:
         return all(each is RunStep.NOTHING for each in steps)
 
     def _check_unread(self, unread: Mapping[str, RPCError]) -> None:
-        """Raises the error of a run that can't be looked at, unless it is the fault of single runs, and for long: then
-        the other hosts' writers need this worker.
+        """Raises the error of a run that can't be looked at. Not if Temporal has shown the others' for long enough,
+        but not this one: then the other hosts need this worker.
         """
         now = self.monotonic()
-        self._unread = {host: self._unread.get(host, now) for host in unread}
+        shows_none = len(unread) == len(self._known)
+        self._unread = {} if shows_none else {host: self._unread.get(host, now) for host in unread}
         for host, error in unread.items():
-            if len(unread) == len(self._known) or now < self._unread[host] + RUN_UNREAD_SECONDS_MAX:
+            if shows_none or now < self._unread[host] + RUN_UNREAD_SECONDS_MAX:
                 raise error
 
     async def _look_at_run(self, host: str, known: Known) -> RunStep:

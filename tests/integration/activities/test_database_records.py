@@ -74,7 +74,8 @@ def test_a_repeated_submission_gets_its_first_answer(world: MariaWorld) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ("not an object", "JSON object"),
+        (["not an object"], "JSON object"),
+        ("too large: 70000 bytes, at most 65536 are taken", "too large: 70000 bytes"),
         (None, "JSON object"),
         ({}, "missing fields"),
         (GOOD | {"color": "red"}, "unknown fields: color"),
@@ -363,6 +364,23 @@ def test_people_are_told_afterwards_of_what_was_left_for_minutes_and_is_recorded
     now[0] = TOLD_AFTER_SECONDS
     ActivityEnvironment().run(activities.record_submissions, request)
     assert world.read("SELECT kind, occurrences, is_open FROM alerts") == [("writes-refused", 1, None)]
+
+
+def test_people_are_told_afterwards_why_it_was(world: MariaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise DatabaseUnavailable("the account is locked (MariaDB 4151)")
+
+    now = [0.0]
+    activities = RecordingActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
+    request = messages.Submissions(HOST, [messages.Submission(GOOD, "key")], may_leave=True)
+    with monkeypatch.context() as locked:
+        locked.setattr(database_records, "record_or_leave", refuse)
+        with pytest.raises(DatabaseUnavailable):
+            ActivityEnvironment().run(activities.record_submissions, request)
+    now[0] = TOLD_AFTER_SECONDS
+    ActivityEnvironment().run(activities.record_submissions, request)
+    ((message,),) = world.read("SELECT message FROM alerts")
+    assert message.endswith("for a minute: the account is locked (MariaDB 4151)")
 
 
 def test_people_are_told_of_signals_that_the_database_refuses(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, Engine, make_url
 
+from oldhost_sync.store import transactions
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import AccessRefused
 from oldhost_sync.store.transactions import look, run_in_transaction
@@ -71,7 +72,7 @@ def count(connection: Connection) -> int:
 
 
 def test_what_is_granted_after_a_refusal_works_at_once(account: Account, pooled: Engine) -> None:
-    with pytest.raises(AccessRefused, match=r"access denied to a table \(MariaDB 1142\)"):
+    with pytest.raises(AccessRefused, match=r"access denied to a table: DELETE on workers \(MariaDB 1142\)"):
         run_in_transaction(pooled, say)
     account.grant("DELETE")
     run_in_transaction(pooled, say)
@@ -134,3 +135,15 @@ def test_an_init_connect_that_fails_is_told_of(
         finally:
             cursor.execute("SET GLOBAL init_connect = ''")
     assert run_in_transaction(pooled, count) == 0
+
+
+def test_a_refusal_is_logged_once_a_minute_without_the_account(
+    account: Account, pooled: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "_told_at", {})
+    for _ in range(3):
+        with pytest.raises(AccessRefused):
+            run_in_transaction(pooled, say)
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [
+        "MariaDB refuses our account: access denied to a table: DELETE on workers (MariaDB 1142)"
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.store.database_tls import take_tls
 from oldhost_sync.store.engine import check_server, create_engine, database_address
 from oldhost_sync.store.errors import DatabaseUnavailable, UnsuitableServer
@@ -121,6 +123,18 @@ def test_a_certificate_of_another_ca_is_refused(server: ServerWithCertificate) -
 def test_without_a_ca_the_machine_s_certificates_count(server: ServerWithCertificate) -> None:
     with pytest.raises(DatabaseUnavailable, match="TLS to the database failed"):
         cipher(server, ssl_verify_identity="true")
+
+
+def test_the_api_s_further_connections_trust_no_other_certificate_than_its_first_ones(
+    server: ServerWithCertificate,
+) -> None:
+    """Those of probes, quotas and alerts."""
+    url = database_address(server.url).update_query_dict({"ssl_ca": str(server.stranger.file)})
+    database = Database(connect_for_api(url.render_as_string(hide_password=False)))
+    for each in (database, database.on_separate_connections()):
+        with pytest.raises(DatabaseUnavailable, match="TLS to the database failed"):
+            asyncio.run(each.run(lambda connection: connection.exec_driver_sql("SELECT 1").scalar_one()))
+        each.close()
 
 
 def test_the_name_may_be_left_unchecked(server: ServerWithCertificate) -> None:

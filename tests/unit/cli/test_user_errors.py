@@ -306,7 +306,10 @@ def test_the_application_is_what_the_script_runs() -> None:
             "Temporal has no namespace of this name. Check TEMPORAL_NAMESPACE",
         ),
         (WriterUnavailable("h", Cause.NO_WRITER), "the writer of 'h' is not running. A relay starts it"),
-        (WriterUnavailable("h", Cause.FAILING, "its task fails"), "the writer of 'h' is stuck: its task fails. Deploy"),
+        (
+            WriterUnavailable("h", Cause.FAILING, "its task fails"),
+            "the writer of 'h' is stuck: its task fails. Terminate",
+        ),
         (
             WriterUnavailable("h", Cause.PAUSED_IN_TEMPORAL, "a person paused its run in Temporal"),
             "the writer of 'h' does nothing: a person paused its run in Temporal. Unpause it there: `temporal workflow",

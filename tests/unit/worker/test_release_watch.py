@@ -255,6 +255,18 @@ def test_a_run_that_temporal_does_not_show_keeps_a_worker_from_the_others_for_a_
     assert "beginning without knowing which release the writer of north keeps: no server" in caplog.text
 
 
+def test_a_run_is_waited_for_from_when_temporal_shows_the_others_again(clock: list[float]) -> None:
+    temporal = Temporal(RELEASE)
+    temporal.is_away = True
+    watch = watching(temporal, Presence(Known(RELEASE, RELEASE), ("oldhost", "north")), clock)
+    with pytest.raises(RPCError):
+        asyncio.run(watch.look())
+    clock[0] += RUN_UNREAD_SECONDS_MAX
+    temporal.is_away, temporal.hidden = False, workflow_id("north")
+    with pytest.raises(RPCError):
+        asyncio.run(watch.look())
+
+
 def test_a_temporal_that_shows_no_run_at_all_keeps_a_worker_waiting(clock: list[float]) -> None:
     temporal = Temporal(RELEASE)
     temporal.is_away = True
