@@ -59,8 +59,8 @@ def test_a_server_that_is_cut_off_from_the_others_is_left_at_once(cluster: Galer
 
 
 def _waits_at_first(cluster: GaleraCluster) -> bool:
-    """Whether the relay's wait for new changes is at the first server: of its loop MariaDB shows the part being executed,
-    which is nearly always the pause.
+    """Whether the relay's wait for new changes is at the first server. Of its loop MariaDB shows the part that it
+    executes, which is nearly always the pause.
     """
     return any(statement.startswith("DO SLEEP(") for statement in cluster.statements_at_first())
 
