@@ -62,6 +62,8 @@ def show_alerts(
         print_json([asdict(alert) for alert in found])
     elif found:
         console().print(rows("", ("id", "since", "severity", "kind", "×", "what", "state"), map(_line, found)))
+        if len(found) == limit:
+            console().print("There may be more: use --limit.", style="dim")
         for name in dict.fromkeys(alert.kind for alert in found if alert.closed_at is None and alert.kind in KINDS):
             about = KINDS[name]
             where = f"`{about.command}`; {runbook(name)}" if about.command else runbook(name)

@@ -125,7 +125,7 @@ def _report(error: Exception) -> int:
     usage = getattr(error, "format_message", None)  # the command line was wrong
     if usage is not None:
         if message := str(usage()):
-            print_error(f"{message} Try `{_command_of(error)} --help`.")
+            print_error(f"{message.rstrip('.')}. Try `{_command_of(error)} --help`.")
         return WRONG
     print_error(
         f"{type(error).__name__}: {error}. "

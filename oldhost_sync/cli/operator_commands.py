@@ -87,6 +87,8 @@ def list_dead_letters(
         return
     names = ("id", "entity", "event type", "rejected at", "held", "OldHost's reason")
     console().print(rows("", names, ((*_letter(letter),) for letter in letters)))
+    if len(letters) == limit:
+        console().print(f"There may be more: --after {letters[-1]['change_id']}, or --limit.", style="dim")
     console().print("Then: oldhost-sync dead-letters retry|discard ID --reason …", style="dim")
 
 

@@ -366,6 +366,8 @@ def test_a_dead_letter_is_listed_alerted_retried_and_discarded(command: Command,
     }
     assert set(letters) == {"retried", "discarded"}
     assert "door_code_changed" in command("dead-letters", "list").out
+    first = min(letters.values())
+    assert f"There may be more: --after {first}" in command("dead-letters", "list", "--limit", "1").out
     assert until(lambda: "dead-letter" in command("alerts").out, "alerted")
     assert command("dead-letters", "discard", str(letters["discarded"]), "--reason", "gone").code == 0
     admin.ask("/faults", {"name": "reject", "next": 0})

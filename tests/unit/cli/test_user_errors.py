@@ -139,6 +139,8 @@ def test_the_databases_errors_say_what_to_do() -> None:
     assert "oldhost-sync migrate" in str(explain(missing))
     assert "SYNC_DATABASE_URL" in str(explain(refused))
     assert "Start it" in str(explain(DatabaseUnavailable("away")))
+    expired = DatabaseUnavailable("TLS to the database failed: certificate has expired")
+    assert str(explain(expired)).endswith("expired. Check its certificate, and the TLS options of SYNC_DATABASE_URL.")
     denied = DatabaseUnavailable("denied")
     denied.__cause__ = refused
     assert "access denied" in str(explain(denied))
