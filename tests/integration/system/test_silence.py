@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.worker.relay_watch import LOOK_SECONDS
 from tests.faults.product import Product
 from tests.integration.system.changes import record
 
@@ -22,15 +21,6 @@ def test_without_a_worker_people_are_told_within_30_s_and_of_late_emergencies_be
     product.start_worker()
     product.wait_for("all fates", lambda: product.all_have_fates(2), 30)
     product.wait_for("the worker is no longer missed", lambda: "no-worker" not in product.open_alerts(), 30)
-    product.check_clean()
-
-
-def test_without_a_relay_people_are_told_by_a_worker(product: Product) -> None:
-    record(product, 2)
-    product.start_worker()
-    product.wait_for("the missing relay", lambda: "no-relay" in product.open_alerts(), LOOK_SECONDS + 25)
-    product.start("relay")
-    product.wait_for("all fates", lambda: product.all_have_fates(2), 30)
     product.check_clean()
 
 
