@@ -17,8 +17,8 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.planner import ScenarioError
 from oldhost_sync.settings import SettingsError
 from oldhost_sync.settlement.errors import SettlementError
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, InvalidChange, StoreError
-from oldhost_sync.store.transactions import ACCESS_ERRORS, NOT_MIGRATED_ERRORS, TLS_FAILED, error_code
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, InvalidChange, StoreError, TlsFailed
+from oldhost_sync.store.transactions import ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code
 
 if TYPE_CHECKING:
     from oldhost_sync.temporal.writer_client import WriterError
@@ -150,7 +150,7 @@ def _explain_database(error: StoreError | DBAPIError) -> str:
     code = error_code(error.__cause__ if isinstance(error, DatabaseUnavailable) and error.__cause__ else error)
     if code in ACCESS_ERRORS:
         return f"the database refuses us ({ACCESS_ERRORS[code]}): check SYNC_DATABASE_URL, and what its account may do."
-    if isinstance(error, DatabaseUnavailable) and str(error).startswith(TLS_FAILED):
+    if isinstance(error, TlsFailed):
         return f"{error}. Check its certificate, and the TLS options of SYNC_DATABASE_URL."
     if isinstance(error, DatabaseUnavailable):
         advice = "Start it, or check SYNC_DATABASE_URL; is `oldhost-sync up` running?"

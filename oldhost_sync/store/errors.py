@@ -3,6 +3,7 @@
 StoreError
 ├── DatabaseUnavailable   the database; yes, later (nothing was committed)
 │   ├── StatementTooSlow      this statement; yes, later (nothing was committed)
+│   ├── TlsFailed             a certificate; yes, when it was corrected (nothing was committed)
 │   └── AccessRefused         the account; yes, when it was corrected (nothing was committed)
 ├── TransactionContended  no fault; yes, later (nothing was committed)
 ├── CommitUncertain       the network; look it up by its unique key first (it may have been committed)
@@ -37,6 +38,10 @@ class DatabaseUnavailable(StoreError):
 
 class StatementTooSlow(DatabaseUnavailable):
     """MariaDB ended a statement that took too long. It answers, so other statements may work."""
+
+
+class TlsFailed(DatabaseUnavailable):
+    """The server's certificate or ours was refused; the message says why."""
 
 
 class AccessRefused(DatabaseUnavailable):

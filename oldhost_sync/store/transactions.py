@@ -28,6 +28,7 @@ from oldhost_sync.store.errors import (
     DatabaseUnavailable,
     StatementTooSlow,
     StoreError,
+    TlsFailed,
     TransactionContended,
 )
 
@@ -35,7 +36,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-TLS_FAILED = "TLS to the database failed"
 TOLD_EVERY_SECONDS = 60.0
 # When each refusal was logged. There are only so many tables and rights.
 _told_at: dict[str, float] = {}
@@ -154,7 +154,7 @@ def translate(error: Exception) -> StoreError | None:
     if not isinstance(error, DBAPIError):
         return None
     if refused := _refused_by_tls(error):
-        return DatabaseUnavailable(f"{TLS_FAILED}: {refused}")
+        return TlsFailed(f"TLS to the database failed: {refused}")
     code = error_code(error)
     if code in RETRIABLE_ERRORS:
         return TransactionContended(f"{RETRIABLE_ERRORS[code]} (MariaDB {code})")

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox.relay_lease import unserved_hosts
-from oldhost_sync.store.transactions import is_passing, run_in_transaction
+from oldhost_sync.store.transactions import run_in_transaction
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +38,11 @@ class RelayWatch:
         self._open = set(self.hosts)
 
     async def watch(self) -> None:
-        """Look repeatedly, until cancelled. Raises errors that do not pass by themselves."""
+        """Look repeatedly, until cancelled. Raises errors that nobody foresaw."""
         while True:
             try:
                 await asyncio.to_thread(self.look)
-            except (StoreError, DBAPIError) as error:
-                if not is_passing(error):
-                    raise
+            except StoreError as error:
                 logger.debug("can't look whether relays are at work: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.store.database_tls import take_tls
 from oldhost_sync.store.engine import check_server, create_engine, database_address
-from oldhost_sync.store.errors import DatabaseUnavailable, UnsuitableServer
+from oldhost_sync.store.errors import DatabaseUnavailable, TlsFailed, UnsuitableServer
 from tests.conformance.private_mariadb import PrivateMariaDB
 
 pytestmark = pytest.mark.mariadb
@@ -116,12 +116,12 @@ def test_a_certificate_for_another_host_is_refused_and_the_error_says_so(
 
 
 def test_a_certificate_of_another_ca_is_refused(server: ServerWithCertificate) -> None:
-    with pytest.raises(DatabaseUnavailable, match="TLS to the database failed"):
+    with pytest.raises(TlsFailed):
         cipher(server, ssl_ca=server.stranger.file)
 
 
 def test_without_a_ca_the_machine_s_certificates_count(server: ServerWithCertificate) -> None:
-    with pytest.raises(DatabaseUnavailable, match="TLS to the database failed"):
+    with pytest.raises(TlsFailed):
         cipher(server, ssl_verify_identity="true")
 
 
@@ -132,7 +132,7 @@ def test_the_api_s_further_connections_trust_no_other_certificate_than_its_first
     url = database_address(server.url).update_query_dict({"ssl_ca": str(server.stranger.file)})
     database = Database(connect_for_api(url.render_as_string(hide_password=False)))
     for each in (database, database.on_separate_connections()):
-        with pytest.raises(DatabaseUnavailable, match="TLS to the database failed"):
+        with pytest.raises(TlsFailed):
             asyncio.run(each.run(lambda connection: connection.exec_driver_sql("SELECT 1").scalar_one()))
         each.close()
 

@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from oldhost_sync.cli.main import app, run
 from oldhost_sync.environment import adopt, settings_of_a_new_stack
 from oldhost_sync.settings import parse_api_tokens
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TlsFailed
 from oldhost_sync.temporal.client import TemporalUnavailable
 from oldhost_sync.temporal.writer_client import Cause, QueryRefused, UpdateRefused, WriterError, WriterUnavailable
 from oldhost_sync.user_errors import explain
@@ -139,7 +139,7 @@ def test_the_databases_errors_say_what_to_do() -> None:
     assert "oldhost-sync migrate" in str(explain(missing))
     assert "SYNC_DATABASE_URL" in str(explain(refused))
     assert "Start it" in str(explain(DatabaseUnavailable("away")))
-    expired = DatabaseUnavailable("TLS to the database failed: certificate has expired")
+    expired = TlsFailed("TLS to the database failed: certificate has expired")
     assert str(explain(expired)).endswith("expired. Check its certificate, and the TLS options of SYNC_DATABASE_URL.")
     denied = DatabaseUnavailable("denied")
     denied.__cause__ = refused
