@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -102,20 +102,19 @@ _ROUTES = (
 
 
 def create_app(dependencies: Dependencies, *more: Callable[[FastAPI, Dependencies], Door | None]) -> FastAPI:
-    """The ASGI application. Each function of `more` adds further routes (the console), which must state their roles;
-    for routes for browsers it returns the door that they are behind.
+    """The ASGI application of one host; when it is served, so are those in its `state.others`. Each function of `more`
+    adds further routes (the console), which must state their roles; for routes for browsers it returns the door that
+    they are behind.
     """
     doors: list[Door] = []
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with _kept(dependencies):
+    async def lifespan(served: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(dependencies.close)
+            for each in (served, *served.state.others):
+                await stack.enter_async_context(each.state.kept())
             yield
-            await _close(doors)
-        dependencies.database.close()
-        dependencies.separate_connections.close()
-        if dependencies.tracer:
-            await asyncio.to_thread(dependencies.tracer.close)
 
     app = FastAPI(
         title="OldHost Sync",
@@ -141,6 +140,8 @@ def create_app(dependencies: Dependencies, *more: Callable[[FastAPI, Dependencie
     known = public_paths(app)
     requests = RequestTracer(dependencies.tracer, dependencies.host) if dependencies.tracer else None
     app.add_middleware(ApiMiddleware, dependencies=dependencies, public_paths=known, doors=doors, requests=requests)
+    app.state.kept = partial(_kept, dependencies, doors)
+    app.state.others = ()
     app.state.end_streams = partial(_close, doors)
     app.state.metrics = dependencies.metrics
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
@@ -148,9 +149,9 @@ def create_app(dependencies: Dependencies, *more: Callable[[FastAPI, Dependencie
 
 
 @asynccontextmanager
-async def _kept(dependencies: Dependencies) -> AsyncIterator[None]:
-    """Meanwhile what requests leave behind is kept: quotas and uses of tokens, alerts about refused writes, refused
-    sign-ins.
+async def _kept(dependencies: Dependencies, doors: Sequence[Door]) -> AsyncIterator[None]:
+    """Meanwhile what requests of one host leave behind is kept: quotas and uses of tokens, alerts about refused writes,
+    refused sign-ins.
     """
     tasks = [
         asyncio.create_task(each.keep())
@@ -158,6 +159,7 @@ async def _kept(dependencies: Dependencies) -> AsyncIterator[None]:
     ]
     async with LastUses(dependencies.host, dependencies.tokens, dependencies.database).kept():
         yield
+        await _close(doors)
         for task in tasks:
             task.cancel()
 

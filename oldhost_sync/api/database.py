@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -22,7 +22,8 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.problems import database_away, too_busy
+from oldhost_sync.api.circuit import Circuit
+from oldhost_sync.api.problems import database_away, of_store_error, too_busy
 from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
@@ -47,35 +48,6 @@ def connect_for_api(database_url: str, connections: int = limits.database_connec
             cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (limits.DATABASE_LOCK_SECONDS,))
 
     return engine
-
-
-class Circuit:
-    """Whether the database is known away; if so, one probe per interval is let through. `now`: monotonic seconds."""
-
-    def __init__(self, probe_seconds: float) -> None:
-        self._probe_seconds = probe_seconds
-        self._next_probe: float | None = None
-        self.reason = ""
-
-    @property
-    def is_open(self) -> bool:
-        return self._next_probe is not None
-
-    def admits(self, now: float) -> bool:
-        """Whether this request may try. While the circuit is open, only the first request after each interval may."""
-        if self._next_probe is None:
-            return True
-        if now < self._next_probe:
-            return False
-        self._next_probe = now + self._probe_seconds
-        return True
-
-    def failed(self, now: float, reason: str) -> None:
-        self._next_probe = now + self._probe_seconds
-        self.reason = reason
-
-    def succeeded(self) -> None:
-        self._next_probe = None
 
 
 class Places(asyncio.Semaphore):
@@ -176,7 +148,7 @@ class Database:
         given up, which opens the circuit. There is an additional thread for each host for it.
         """
         if not self.circuit.admits(self._clock()):
-            raise database_away(self.circuit.reason)
+            raise self.circuit.problem()
         if one_at_a_time:
             return await self._call(fn)
         await self._take_thread()
@@ -201,7 +173,8 @@ class Database:
                 raise database_away(why) from None
             raise
 
-    def on_separate_connections(self) -> Database:
+    @cached_property
+    def separate(self) -> Database:
         """The same database on separate connections, for work that must not wait for requests or delay them."""
         url = self._engine.url.render_as_string(hide_password=False)
         threads = limits.DATABASE_THREADS_SEPARATE
@@ -217,6 +190,8 @@ class Database:
         self._waiting.append(count)
 
     def close(self) -> None:
+        if "separate" in vars(self):
+            self.separate.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._engine.dispose()
 
@@ -231,13 +206,15 @@ class Database:
         """Called when a request times out: the database is away unless it has answered other requests."""
         now = self._clock()
         if now - self._last_end >= limits.DATABASE_QUEUE_SECONDS_MAX:
-            self.circuit.failed(now, "it does not answer")
+            self.circuit.failed(now, partial(database_away, "it does not answer"))
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
         now = self._last_end = self._clock()
         error = None if future.cancelled() else future.exception()
         if isinstance(error, DatabaseUnavailable | CommitUncertain) and _code_behind(error) not in ONE_STATEMENT_ERRORS:
-            self.circuit.failed(now, str(error))
+            # Not the error itself: it holds on to all that its frames held.
+            known = type(error) if isinstance(error, DatabaseUnavailable) else DatabaseUnavailable
+            self.circuit.failed(now, partial(of_store_error, known(str(error))))
         else:
             self.circuit.succeeded()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +26,8 @@ from oldhost_sync.traces.tracer import Tracer
 class Dependencies:
     """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's policy from the settings.
 
-    `separate_connections`: the database on connections of its own, for work that must not wait for requests. `quotas`
-    holds each token to the limits of `of_each_token`.
+    `quotas` holds each token to the limits of `of_each_token`. The dependencies of all hosts of a process share the
+    database's connections and the tracer.
     """
 
     host: str
@@ -44,13 +45,11 @@ class Dependencies:
     books: BookCount = field(init=False)
     commits: GroupCommit = field(init=False)
     planner: PlannerProcess = field(init=False)
-    separate_connections: Database = field(init=False)
     quotas: QuotaKeeper = field(init=False)
     refused_writes: RefusedWrites = field(init=False)
 
     def __post_init__(self) -> None:
-        separate = self.database.on_separate_connections()
-        object.__setattr__(self, "separate_connections", separate)
+        separate = self.database.separate
         object.__setattr__(self, "quotas", QuotaKeeper(self.host, self.of_each_token, separate, self.clock))
         object.__setattr__(self, "refused_writes", RefusedWrites(self.host, separate, self.clock))
         object.__setattr__(self, "commits", GroupCommit(self.database))
@@ -60,3 +59,9 @@ class Dependencies:
     def hosts_for(self, token_name: str) -> Sequence[str]:
         """The hosts that this process serves and that the token of this name is for."""
         return [host for host, tokens in self.tokens_by_host.items() if tokens.knows(token_name)] or [self.host]
+
+    async def close(self) -> None:
+        """Close what all hosts share: the database's connections and the tracer."""
+        self.database.close()
+        if self.tracer:
+            await asyncio.to_thread(self.tracer.close)

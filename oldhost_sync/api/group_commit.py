@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Database
-from oldhost_sync.api.problems import database_away, too_busy
+from oldhost_sync.api.problems import too_busy
 from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.errors import (
     DatabaseUnavailable,
@@ -71,7 +71,7 @@ class GroupCommit:
 
     async def _with_others(self, change: Acceptable) -> RecordedChange | None:
         if self._transaction is not None and self._database.circuit.is_open:
-            raise database_away(self._database.circuit.reason)
+            raise self._database.circuit.problem()
         if len(self._waiting) >= limits.DATABASE_QUEUE_MAX:
             raise too_busy()
         mine = _Waiting(change, asyncio.get_running_loop().create_future())

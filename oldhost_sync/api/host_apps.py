@@ -7,7 +7,6 @@ host belongs to SYNC_HOST. Each route knows only its own host, so no route can m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,20 +21,14 @@ class HostApps:
 
     def __init__(self, app: ASGIApp, *, home: str, others: Mapping[str, FastAPI]) -> None:
         self._home = app
-        self._others = others
         self._served = {home: app} | dict(others)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            async with AsyncExitStack() as stack:
-                for other in self._others.values():
-                    await stack.enter_async_context(other.router.lifespan_context(other))
-                await self._home(scope, receive, send)
-            return
-        app, path = self._home, scope["path"]
+        path = scope.get("path", "")  # a lifespan has none
+        app = self._home
         while (named := host_in(path)) is not None and named[0] in self._served:
             app, path = self._served[named[0]], named[1]
-        if path != scope["path"]:
+        if path != scope.get("path", ""):
             scope = dict(scope) | {"path": path, "raw_path": path.encode()}
         await app(scope, receive, send)
 

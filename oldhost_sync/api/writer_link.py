@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol
 
 from temporalio.client import Client
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.database import Circuit
+from oldhost_sync.api.circuit import Circuit
 from oldhost_sync.api.problems import Problem, unavailable
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.temporal.writer_client import (
@@ -65,7 +66,6 @@ class TemporalWriterLink:
         )
         self._clock = clock
         self._circuit = Circuit(limits.WRITER_PROBE_SECONDS)
-        self._away_kind = ""
 
     async def query(self, name: str, *arguments: object) -> Any:
         return await self._ask(lambda: self._writer.query(name, *arguments))
@@ -78,7 +78,7 @@ class TemporalWriterLink:
 
     async def _ask(self, question: Callable[[], Awaitable[Any]]) -> Any:
         if not self._circuit.admits(self._clock()):
-            raise writer_away(self._circuit.reason, self._away_kind)
+            raise self._circuit.problem()
         try:
             answer = await question()
         except WriterError as error:
@@ -95,10 +95,11 @@ class TemporalWriterLink:
             return Problem(409, "query-refused", "The writer can't answer this query", str(error), "Check the query.")
         if error.cause is Cause.NO_WRITER:
             return writer_away("the writer was never started, or has ended; the relay starts it", "writer-missing")
-        self._away_kind = _PROBLEM_KINDS.get(error.cause, "writer-away")
-        reason = str(error) or "Temporal or the worker does not answer"
-        self._circuit.failed(self._clock(), reason)
-        return writer_away(reason, self._away_kind)
+        kind = _PROBLEM_KINDS.get(error.cause, "writer-away")
+        self._circuit.failed(
+            self._clock(), partial(writer_away, str(error) or "Temporal or the worker does not answer", kind)
+        )
+        return self._circuit.problem()
 
 
 def writer_away(reason: str, kind: str = "writer-away") -> Problem:

@@ -79,6 +79,7 @@ def serve_others(app: FastAPI, home: Dependencies, settings: Settings) -> None:
         dependencies = replace(home, host=host, tokens=home.tokens_by_host[host], writer=_writer(settings, host))
         others[host] = create_app(dependencies, console_of(settings))
     app.add_middleware(HostApps, home=settings.host, others=others)
+    app.state.others = tuple(others.values())
     ends = [each.state.end_streams for each in (app, *others.values())]
     app.state.end_streams = partial(_end_all, ends)
 

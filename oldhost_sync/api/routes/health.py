@@ -32,7 +32,7 @@ class HealthRoutes:
         self._dependencies = dependencies
         hosts = tuple(dependencies.tokens_by_host) or (dependencies.host,)
         self._readiness = ReadinessLook(
-            lambda: dependencies.separate_connections.run(partial(_look, hosts=hosts)), dependencies.clock
+            lambda: dependencies.database.separate.run(partial(_look, hosts=hosts)), dependencies.clock
         )
 
     def mount(self, app: FastAPI) -> None:

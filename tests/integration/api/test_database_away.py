@@ -147,6 +147,22 @@ def test_an_account_without_a_right_is_told_to_applications_and_breaks_no_circui
     assert read.status_code == 200
 
 
+def test_while_the_account_is_refused_every_write_is_told_so(
+    mariadb_server: PrivateMariaDB, database_url: str, writer: ScriptedWriter
+) -> None:
+    """Also those that are refused at once, because one before them was."""
+    url = make_url(database_url).set(password="mistyped").render_as_string(hide_password=False)
+    database = Database(connect_for_api(url))
+    with (
+        served(create_app(Dependencies(HOST, TOKENS, database, writer))) as address,
+        a_client(address, "shop") as client,
+    ):
+        answers = [client.post(STATUS, json=CLEAN) for _ in range(3)]
+        assert database.circuit.is_open
+    kinds = [each.json()["type"].rpartition(":")[2] for each in answers]
+    assert kinds == ["database-unsuitable"] * 3
+
+
 def test_a_server_that_forgets_commits_gets_no_change(
     app: FastAPI, mariadb_server: PrivateMariaDB, engine: Engine
 ) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import text
+from sqlalchemy.engine import Engine
 
+from oldhost_sync.api import limits
+from oldhost_sync.api.access.auth import Caller
 from oldhost_sync.api.app import create_app
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.roles.api import build, console_of, serve_others
-from oldhost_sync.settings import Settings, load_settings
+from oldhost_sync.settings import Role, Settings, load_settings
 from oldhost_sync.store.engine import create_engine
 from tests.integration.api.conftest import a_client, a_token, served
 from tests.integration.store.writing import register
@@ -144,3 +149,27 @@ def test_a_single_host_is_found_under_its_name_too(database_url: str) -> None:
     serve_others(app, dependencies, settings)
     with served(app) as address, a_client(address, "shop") as shop:
         assert shop.get("/api/hosts/oldhost/changes").status_code == 200
+
+
+def test_the_last_use_of_a_token_at_any_host_is_kept_when_the_process_ends(app: FastAPI, engine: Engine) -> None:
+    with served(app) as address, a_client(address, "shop") as shop:
+        assert shop.get(f"/api/hosts/{NORTH}/units").status_code == 200
+        assert shop.get("/api/hosts/south/units").status_code == 200
+    with engine.connect() as connection:
+        used = connection.execute(text("SELECT host FROM token_uses WHERE name = 'shop' ORDER BY host")).scalars().all()
+    assert used == [NORTH, "south"]
+
+
+def test_what_a_process_does_beside_requests_uses_the_same_connections_for_all_hosts(database_url: str) -> None:
+    dependencies = build(settings_of(database_url))
+    hosts = [replace(dependencies, host=f"host-{number}") for number in range(20)]
+
+    async def share_usage() -> int:
+        for each in hosts:
+            each.quotas.request(Caller("shop", Role.APP))
+        await asyncio.gather(*(each.quotas.exchange() for each in hosts))
+        ours = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE()"
+        return await dependencies.database.separate.run(lambda connection: connection.scalar(text(ours)))
+
+    assert asyncio.run(share_usage()) <= limits.DATABASE_THREADS_SEPARATE
+    dependencies.database.close()

@@ -45,7 +45,6 @@ def a_process(database_url: str, **quotas: int) -> Iterator[Dependencies]:
         HOST, TOKENS, Database(connect_for_api(database_url)), ScriptedWriter(), of_each_token=Quotas(**quotas)
     )
     yield dependencies
-    dependencies.separate_connections.close()
     dependencies.database.close()
 
 

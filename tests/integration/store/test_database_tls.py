@@ -131,10 +131,10 @@ def test_the_api_s_further_connections_trust_no_other_certificate_than_its_first
     """Those of probes, quotas and alerts."""
     url = database_address(server.url).update_query_dict({"ssl_ca": str(server.stranger.file)})
     database = Database(connect_for_api(url.render_as_string(hide_password=False)))
-    for each in (database, database.on_separate_connections()):
+    for each in (database, database.separate):
         with pytest.raises(TlsFailed):
             asyncio.run(each.run(lambda connection: connection.exec_driver_sql("SELECT 1").scalar_one()))
-        each.close()
+    database.close()
 
 
 def test_the_name_may_be_left_unchecked(server: ServerWithCertificate) -> None:
