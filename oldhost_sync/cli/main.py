@@ -124,8 +124,8 @@ def _report(error: Exception) -> int:
         return known.exit_code
     usage = getattr(error, "format_message", None)  # the command line was wrong
     if usage is not None:
-        if message := str(usage()):
-            print_error(f"{message.rstrip('.')}. Try `{_command_of(error)} --help`.")
+        if message := str(usage()).replace("Value error, ", ""):
+            print_error(f"{message.rstrip('.')}. {_advice(error)}")
         return WRONG
     print_error(
         f"{type(error).__name__}: {error}. "
@@ -134,6 +134,16 @@ def _report(error: Exception) -> int:
     return FAILED
 
 
-def _command_of(error: Exception) -> str:
+def _advice(error: Exception) -> str:
+    """What to do about a command line that was wrong."""
     context = getattr(error, "ctx", None)
-    return str(context.command_path) if context is not None else "oldhost-sync"
+    if context is None:
+        return "Try `oldhost-sync --help`."
+    path, option = str(context.command_path), getattr(error, "option_name", None)
+    root = context.find_root()
+    if any(option in param.opts for param in root.command.params):
+        below = path.removeprefix(root.command_path).strip()
+        return f"It stands before the command: `{root.command_path} {option} … {below}`."
+    if context is not root and (commands := getattr(context.command, "commands", None)):
+        return f"`{path}` has: {', '.join(commands)}. Try `{path} --help`."
+    return f"Try `{path} --help`."

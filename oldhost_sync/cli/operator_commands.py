@@ -11,6 +11,7 @@ from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_name, update
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.actor import Channel
+from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.views import overview
 from oldhost_sync.user_errors import WRONG, CliError
 from workflows.messages import OperatorRequest, ResolveMode
@@ -110,7 +111,8 @@ def _act(action: str, reason: str, operator: str | None, as_json: bool, **more: 
     answer = update(config, action, request)
     message = str(answer)
     if action == "flush":
-        message = f"{answer or 'no'} {'key' if answer == 1 else 'keys'} will be sent now"
+        of_it = "" if request.entity_id is None else f" of {request.entity_type}/{request.entity_id}"
+        message = f"{quantity(answer, 'key')}{of_it} will be sent now" if answer else f"nothing{of_it} is debounced"
     if as_json:
         print_json({"action": action, "host": config.host, "operator": request.operator, "answer": answer})
     else:

@@ -345,8 +345,12 @@ def test_a_pause_is_shown_refused_twice_and_ended(command: Command) -> None:
 def test_a_flush_sends_what_the_debounce_holds(command: Command) -> None:
     submitted(command, "U-5", "unit_status_changed", {"status": "Clean"}, "flushed")
     until(lambda: command("find", "U-5", "--json").json["writer"]["changes"], "at the writer")
-    assert "1 key will be sent now" in command("flush", "U-5", "--reason", "the owner waits").out
+    assert "1 key of unit/U-5 will be sent now" in command("flush", "U-5", "--reason", "the owner waits").out
     ended(command, "flushed", "APPLIED")
+
+
+def test_a_flush_of_what_is_not_debounced_says_so(command: Command) -> None:
+    assert "nothing of unit/U-404 is debounced" in command("flush", "U-404", "--reason", "mistyped").out
 
 
 def test_there_is_nothing_to_resolve_without_a_halt(command: Command) -> None:

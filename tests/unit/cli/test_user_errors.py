@@ -75,6 +75,21 @@ def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
     assert "--help" in one_line(capsys)
 
 
+def test_an_unknown_command_of_a_group_is_answered_with_those_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["alerts", "list"]) == 2
+    assert "`oldhost-sync alerts` has: ack, close." in capsys.readouterr().err
+
+
+def test_an_option_for_all_commands_behind_a_command_is_told_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["status", "--host", "north"]) == 2
+    assert "It stands before the command: `oldhost-sync --host … status`." in capsys.readouterr().err
+
+
+def test_a_wrong_word_is_answered_with_those_that_are_possible(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["resolve", "Adopt", "--reason", "x"]) == 2
+    assert "Invalid value for 'mode': 'Adopt' is not one of 'resend', 'adopt'." in capsys.readouterr().err
+
+
 def test_a_missing_option_is_one_line_that_names_the_commands_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pause"]) == 2
     assert "oldhost-sync pause --help" in one_line(capsys)
