@@ -23,6 +23,7 @@ from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.errors import UnknownHost
 from oldhost_sync.store.outbox.books import Books
 from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.store.transactions import run_in_transaction
@@ -91,6 +92,8 @@ class StatusReader:
             seen.database, seen.alerts = await asyncio.to_thread(self._read)
         except Exception as error:  # noqa: BLE001 - reported below, or raised again
             seen.troubles.append(_message_of(error))
+            if isinstance(error, UnknownHost):
+                return seen
         try:
             seen.writer = await self._writer.query("status")
         except WriterError as error:

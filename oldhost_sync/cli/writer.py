@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+from collections.abc import Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from oldhost_sync.environment import database
 from oldhost_sync.policy.actor import Actor, at_the_terminal
 from oldhost_sync.settings import Settings
+from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
 from oldhost_sync.temporal.client import connect
-from oldhost_sync.temporal.writer_client import WriterClient
+from oldhost_sync.temporal.writer_client import Cause, WriterClient, WriterUnavailable
 from oldhost_sync.user_errors import WRONG, CliError
 from workflows.messages import OperatorRequest
 
@@ -30,13 +34,23 @@ def client(settings: Settings) -> WriterClient:
 
 
 def query(settings: Settings, name: str, *arguments: object) -> Any:
-    """The writer's answer; WriterError says why there is none."""
-    return asyncio.run(client(settings).query(name, *arguments))
+    """The writer's answer; WriterError says why there is none, UnknownHost that its host does not exist."""
+    return _asked(settings, client(settings).query(name, *arguments))
 
 
 def update(settings: Settings, name: str, request: OperatorRequest) -> Any:
-    """Carry out an operator's command; WriterError says why it was not."""
-    return asyncio.run(client(settings).update(name, request))
+    """Carry out an operator's command; WriterError says why it was not, UnknownHost that its host does not exist."""
+    return _asked(settings, client(settings).update(name, request))
+
+
+def _asked(settings: Settings, question: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return asyncio.run(question)
+    except WriterUnavailable as error:
+        if error.cause is Cause.NO_WRITER and settings.database_url is not None:
+            with suppress(DatabaseUnavailable, TransactionContended), database(settings):
+                pass  # a host whose name was mistyped has no writer either
+        raise
 
 
 def operator_of(given: str | None) -> Actor:
