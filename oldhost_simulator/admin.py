@@ -117,8 +117,9 @@ class AdminServer(socketserver.ThreadingTCPServer):
     block_on_close = False
     allow_reuse_address = True
 
-    def __init__(self, host: str, port: int, admin: Admin) -> None:
+    def __init__(self, host: str, port: int, family: socket.AddressFamily, admin: Admin) -> None:
         """Binds. Raises OSError."""
+        self.address_family = family
         super().__init__((host, port), _Handler)
         self.admin = admin
         self._open: dict[socket.socket, None] = {}

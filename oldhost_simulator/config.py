@@ -1,5 +1,6 @@
 """The options of a simulator. A name ends with its unit."""
 
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,14 @@ class Config:
     seed: int = 0
     first_nonce: int = 1
     check_operations: bool = True
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
+
+    def url(self, port: int) -> str:
+        """The address of a port of ours."""
+        return f"http://[{self.host}]:{port}" if self.family is socket.AF_INET6 else f"http://{self.host}:{port}"
 
     def __post_init__(self) -> None:
         for name in ("latency_ms", "jitter_ms", "ban_seconds"):

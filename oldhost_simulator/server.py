@@ -45,9 +45,9 @@ class Server:
         self._current: Connection | None = None
         self._lingering: dict[socket.socket, None] = {}
 
-    def listen(self, host: str, port: int) -> int:
+    def listen(self, host: str, port: int, family: socket.AddressFamily) -> int:
         """Binds and starts to listen; returns the port. Raises OSError."""
-        self._listener = socket.create_server((host, port), backlog=BACKLOG)
+        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self._listener.setblocking(False)
         self._loop.watch(self._listener, self._accept)
         bound: int = self._listener.getsockname()[1]

@@ -44,11 +44,11 @@ class Simulator:
 
     @property
     def url(self) -> str:
-        return f"http://{self.config.host}:{self.port}"
+        return self.config.url(self.port)
 
     @property
     def admin_url(self) -> str:
-        return f"http://{self.config.host}:{self.admin_port}"
+        return self.config.url(self.admin_port)
 
     @property
     def crash(self) -> BaseException | None:
@@ -102,9 +102,10 @@ class Simulator:
         call_handler = CallHandler(host, faults, counters, self._state_file)
         self._server = Server(loop, call_handler, faults, pace, counters, check_operations=config.check_operations)
         controls = self._controls = Controls(clock, call_handler, faults, pace, counters, self._server)
-        self._admin_server = AdminServer(config.host, config.admin_port, Admin(loop, call_handler, controls))
+        admin = Admin(loop, call_handler, controls)
+        self._admin_server = AdminServer(config.host, config.admin_port, config.family, admin)
         self.admin_port = self._admin_server.port
-        self.port = self._server.listen(config.host, config.port)
+        self.port = self._server.listen(config.host, config.port, config.family)
         self._thread = threading.Thread(target=self._run, args=(loop, self._server), name="oldhost", daemon=True)
         self._thread.start()
         self._admin_server.start()

@@ -41,6 +41,12 @@ def test_it_says_where_it_is_and_serves_there() -> None:
         assert AdminClient(process.admin_url).applied_nonces() == [501]
 
 
+def test_it_serves_at_an_ipv6_address() -> None:
+    with SimulatorProcess("--latency-ms", "1", "--host", "::1") as process, Line(process.url) as line:
+        assert line.sync(1).status == 200
+        assert AdminClient(process.admin_url).applied_nonces() == [1]
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_when_it_is_told_to(signum: signal.Signals) -> None:
     with SimulatorProcess() as process, Line(process.url) as line:

@@ -188,6 +188,13 @@ def test_an_unknown_host_is_an_error_that_says_so() -> None:
         find("elsewhere")
 
 
+def test_an_ipv6_address_is_connected_to_without_its_brackets_and_named_with_them() -> None:
+    from oldhost_sync.roles.worker import addresses
+    from oldhost_sync.settings import load_settings
+
+    assert addresses(load_settings(oldhost_url="http://[::1]:8100"))("oldhost") == Address("::1", 8100, "[::1]:8100")
+
+
 @pytest.mark.parametrize("url", ["https://oldhost:1", "http://oldhost:1/path"])
 def test_an_address_that_the_protocol_does_not_know_is_refused(url: str) -> None:
     from oldhost_sync.roles.worker import parse_address
