@@ -65,7 +65,10 @@ class Settler:
         try:
             done = await self._settle_or_release()
         except (SettlementError, OSError) as error:
-            await self._alert(f"{error}. Nothing is settled or pruned until this is corrected.")
+            why = str(error)
+            if isinstance(error, OSError) and error.strerror:
+                why = f"{error.filename or self.folder.path} can't be used: {error.strerror}"
+            await self._alert(f"{why}. Nothing is settled or pruned until this is corrected.")
             return self.pace.settlement_interval_s
         except (StoreError, DBAPIError) as error:  # other alerts report an outage
             self._failures += 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,6 +156,17 @@ def test_nothing_is_pruned_and_people_are_told_while_the_folder_is_away(engine: 
     assert alert(engine) == []
     pruned(engine, folder)
     assert left(engine)["outbox_events"] == 0
+
+
+def test_people_are_told_in_words_that_the_folder_can_not_be_written_to(engine: Engine, tmp_path: Path) -> None:
+    class ReadOnly(SettlementFolder):
+        def require(self, last: SettledDay | None = None) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    settler = settler_of(engine, tmp_path)
+    settler.folder = ReadOnly(tmp_path, HOST)
+    settled(settler)
+    assert alert(engine)[0].startswith(f"{tmp_path} can't be used: Read-only file system. ")
 
 
 def test_people_are_told_of_what_nobody_foresaw_and_so_is_the_log(engine: Engine, tmp_path: Path) -> None:
