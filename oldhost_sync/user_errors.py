@@ -125,9 +125,10 @@ def _explain_writer(error: WriterError) -> str:
         return f"the writer refused to {error.name}: {error}."
     if not isinstance(error, WriterUnavailable):
         return f"the writer can't answer this query: {error}."
+    unreached = "Temporal can't be reached"
     unpause = f"`temporal workflow unpause -w {workflow_id(error.host)}`"
     texts = {
-        Cause.NOT_CONNECTED: f"Temporal can't be reached. {START_TEMPORAL}",
+        Cause.NOT_CONNECTED: f"{str(error) or unreached}. {START_TEMPORAL}",
         Cause.NO_TEMPORAL: f"Temporal does not answer. {START_TEMPORAL}",
         Cause.NO_NAMESPACE: f"{error}. Check TEMPORAL_NAMESPACE, or create it again.",
         Cause.NO_WRITER: f"the writer of {error.host!r} is not running. A relay starts it, and so does "

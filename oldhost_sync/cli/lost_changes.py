@@ -19,6 +19,7 @@ from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.wire_ref import from_wire
+from oldhost_sync.settings import Settings
 from oldhost_sync.store.views.lost_changes import lost_changes
 from oldhost_sync.temporal.client import connect
 from workflows.messages import EnqueueBatch, workflow_id
@@ -38,7 +39,7 @@ def show_lost(
     """After a restore: the changes that were handed to the writer and that the database has lost."""
     config = settings()
     since = time.time() - timedelta(hours=hours).total_seconds()
-    known = asyncio.run(_handed_over(config.host, round(since * 1000)))
+    known = asyncio.run(_handed_over(config, round(since * 1000)))
     lost = in_database(config, lambda connection: lost_changes(connection, config.host, known))
     if as_json:
         print_json([_as_json(ref) for ref in lost])
@@ -52,13 +53,13 @@ def show_lost(
     console().print(f"{len(lost)} of {span} are lost. See docs/backup.md for what to do.", markup=False)
 
 
-async def _handed_over(host: str, since_ms: int) -> list[ChangeRef]:
+async def _handed_over(config: Settings, since_ms: int) -> list[ChangeRef]:
     """The changes by id, each once."""
-    client = await connect()
+    client = await connect(keys=config.temporal_keys)
     found: dict[tuple[int, int], ChangeRef] = {}
     run_id = None
     for _ in range(RUNS_READ_MAX):
-        before, refs = await _read_run(client, host, run_id)
+        before, refs = await _read_run(client, config.host, run_id)
         found |= {(ref.change_id, ref.accepted_at_ms): ref for ref in refs if ref.accepted_at_ms >= since_ms}
         newest = max((ref.accepted_at_ms for ref in refs), default=since_ms)
         if not before or newest < since_ms:

@@ -144,14 +144,24 @@ async def connect(runtime: Runtime | None = None, *, keys: Sequence[EncryptionKe
     """A client for the server that the environment names (default 127.0.0.1:7233, namespace default).
 
     `keys`: encrypt what Temporal stores. `runtime`: see :func:`sdk_runtime`. Raises TemporalUnavailable if it can't be
-    reached.
+    reached, or if the environment's settings for it can't be used: a file of theirs may appear later.
     """
-    config = ClientConfig.load_client_connect_config()
+    converter = data_converter(keys)
+    try:
+        config = ClientConfig.load_client_connect_config()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unusable(error) from error
     config.setdefault("target_host", "127.0.0.1:7233")
     try:
-        return await Client.connect(**config, data_converter=data_converter(keys), runtime=runtime)
+        return await Client.connect(**config, data_converter=converter, runtime=runtime)
+    except (OSError, ValueError) as error:
+        raise _unusable(error) from error
     except RuntimeError as error:  # the SDK raises nothing more specific
         raise TemporalUnavailable(f"Temporal can't be reached at {config['target_host']}") from error
+
+
+def _unusable(error: Exception) -> TemporalUnavailable:
+    return TemporalUnavailable(f"the settings for Temporal (TEMPORAL_…) can't be used: {error}")
 
 
 class SharedClient:

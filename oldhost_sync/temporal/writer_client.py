@@ -27,7 +27,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from oldhost_sync.policy.act_signature import sign
-from oldhost_sync.temporal.client import SharedClient, connect, writer_handle
+from oldhost_sync.temporal.client import SharedClient, TemporalUnavailable, connect, writer_handle
 from oldhost_sync.temporal.writer_health import WriterState, is_no_namespace, is_no_workflow, writer_health
 from workflows.messages import OperatorRequest
 
@@ -139,6 +139,8 @@ class WriterClient:
     async def _connected(self) -> Client:
         try:
             return await self._client.get()
+        except TemporalUnavailable as error:
+            raise WriterUnavailable(self.host, Cause.NOT_CONNECTED, str(error)) from None
         except (RPCError, RuntimeError, TimeoutError):
             raise WriterUnavailable(self.host, Cause.NOT_CONNECTED) from None
 

@@ -14,9 +14,9 @@ from workflows.messages import workflow_id
 COMMAND_SECONDS_MAX = 40.0
 
 
-def oldhost_sync(product: Product, *arguments: str) -> str:
+def oldhost_sync(product: Product, *arguments: str, **settings: Any) -> str:
     """What `oldhost-sync …` printed; AssertionError with all it said when it failed."""
-    return _run(product, [sys.executable, "-m", "oldhost_sync.cli", *arguments])
+    return _run(product, [sys.executable, "-m", "oldhost_sync.cli", *arguments], **settings)
 
 
 def starter(product: Product) -> str:
@@ -30,11 +30,11 @@ def signal_writer(product: Product, name: str, value: Any) -> None:
     _run(product, [program, "workflow", "signal", *arguments, "--name", name, "--input", json.dumps(value)])
 
 
-def _run(product: Product, argv: list[str]) -> str:
+def _run(product: Product, argv: list[str], **settings: Any) -> str:
     done = subprocess.run(
         argv,
         cwd=ROOT,
-        env=product.environment(),
+        env=product.environment(product.settings.model_copy(update=settings)),
         capture_output=True,
         text=True,
         timeout=COMMAND_SECONDS_MAX,

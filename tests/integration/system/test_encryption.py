@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from temporalio.client import Client
 from oldhost_sync.credentials import EncryptionKey
 from oldhost_sync.temporal.client import data_converter, start_writer, writer_handle, writer_policy
 from tests.faults.product import Product
+from tests.integration.system.commands import oldhost_sync
 from workflows.messages import OperatorRequest
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
@@ -47,3 +49,14 @@ def test_temporal_holds_no_name_no_reason_and_no_payload_and_the_key_can_be_chan
     assert b"binary/encrypted" in stored
     assert {key.key_id.encode() in stored for key in (OLD, NEW)} == {True}
     assert b"Secret" not in stored
+
+
+def test_what_was_handed_to_the_writer_is_read_with_the_keys(product: Product) -> None:
+    product.start("relay", temporal_keys=(NEW,))
+    product.start_worker(temporal_keys=(NEW,))
+    product.start_api()
+    change_id = product.api.change("U1", "checked_in", {"guest": 7}, key="k-1")
+    product.wait_for("its fate", lambda: product.fates().get(change_id))
+    product.sql("DELETE FROM outbox_events WHERE id = %s", change_id)
+    named = json.loads(oldhost_sync(product, "lost-changes", "--json", temporal_keys=(NEW,)))
+    assert [each["change_id"] for each in named] == [change_id]
