@@ -13,10 +13,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import takewhile
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import (
+    EventType,
+    PendingActivityState,
+    TaskQueueType,
+    WorkflowExecutionStatus,
+    WorkflowTaskFailedCause,
+)
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
@@ -40,10 +47,11 @@ RPC_TIMEOUT = timedelta(seconds=5)
 UNTAKEN_TASK_SECONDS = 8
 # Activities also wait for a free thread.
 UNTAKEN_ACTIVITY_SECONDS = 20
-# The failure of a workflow task that is being retried is among the last events.
-LAST_EVENTS = 20
+# The failure of a workflow task that is being retried is among the last events, and so are the tasks that ended in time
+# outs before it: a relay's signals of some 30 s lie between them.
+LAST_EVENTS = 60
 # A killed worker leaves one task unfinished; more in a row are caused by the task itself.
-UNFINISHED_ATTEMPTS = 3
+UNFINISHED_TASKS = 2
 ERROR_LENGTH_MAX = 300
 
 _TASK_ENDS = {
@@ -165,7 +173,7 @@ async def is_task_queue_polled(client: Client, within: timedelta = RPC_TIMEOUT) 
 def judge(
     described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent], *, polled: bool, now: datetime
 ) -> WriterHealth:
-    """The health that a description shows. `last_events`: newest first, needed for a closed run or a repeated task."""
+    """The health that a description shows. `last_events`: newest first, needed for a closed run or a pending task."""
     info = described.workflow_execution_info
     run_id = info.execution.run_id
     is_paused = info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
@@ -196,7 +204,7 @@ def judge(
 
 
 def _asks_for_events(described: DescribeWorkflowExecutionResponse) -> bool:
-    return not is_running(described) or described.pending_workflow_task.attempt > 1
+    return not is_running(described) or described.HasField("pending_workflow_task")
 
 
 async def _last_events(client: Client, described: DescribeWorkflowExecutionResponse) -> Sequence[HistoryEvent]:
@@ -257,19 +265,34 @@ def _how_it_ended(described: DescribeWorkflowExecutionResponse, last_events: Seq
 def _failed_task(
     described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent]
 ) -> tuple[datetime | None, str] | None:
-    """Since when the workflow task has been failing, and the error. The history holds only the first failure in
-    a row.
+    """Since when the workflow task has been failing, and the error.
+
+    The server repeats a failed task as its next attempt, and the history holds only the end of the first. But a signal
+    that arrives while the task fails makes a new task of it, whose attempt is 1 again: so ends in the history count too.
     """
-    attempt = described.pending_workflow_task.attempt
-    last = next((event for event in last_events if event.event_type in _TASK_ENDS), None)
-    if attempt <= 1 or last is None:
+    if not described.HasField("pending_workflow_task"):
         return None
+    attempt = described.pending_workflow_task.attempt
+    ends = [event for event in last_events if event.event_type in _TASK_ENDS and (attempt > 1 or not _by_others(event))]
+    in_vain = list(takewhile(lambda end: end.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, ends))
+    if not in_vain:
+        return None
+    last, since = in_vain[0], _at(in_vain[-1].event_time)
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
         message = _message(last.workflow_task_failed_event_attributes.failure)
-        return _at(last.event_time), _short(f"its workflow task fails: {message or 'no reason given'}")
-    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT and attempt >= UNFINISHED_ATTEMPTS:
-        return _at(last.event_time), f"its workflow task is not finished in time (attempt {attempt})"
+        return since, _short(f"its workflow task fails: {message or 'no reason given'}")
+    count = len(in_vain) - 1 + max(1, attempt - 1)
+    if count >= UNFINISHED_TASKS:
+        return since, f"its workflow task is not finished in time ({count} in a row)"
     return None
+
+
+def _by_others(event: HistoryEvent) -> bool:
+    """Whether a workflow task was ended by what happened beside it: a signal, or a person's reset."""
+    return event.workflow_task_failed_event_attributes.cause in {
+        WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+        WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW,
+    }
 
 
 def _untaken(described: DescribeWorkflowExecutionResponse, now: datetime) -> tuple[datetime | None, str] | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from temporalio import workflow
@@ -15,7 +17,7 @@ from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer
 from oldhost_sync.temporal.writer_client import WriterClient, WriterUnavailable
-from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, writer_health
+from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, describe_writer, writer_health
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, WriterPolicy, workflow_id
 
 pytestmark = pytest.mark.temporal
@@ -27,6 +29,14 @@ class FailingWriter:
     @workflow.run
     async def run(self, _given: int) -> None:
         """Its argument is another one, so every task fails before it begins."""
+
+
+@workflow.defn(name=WORKFLOW_TYPE)
+class SlowlyFailingWriter:
+    @workflow.run
+    async def run(self, _given: Any) -> None:
+        time.sleep(0.5)  # noqa: ASYNC251 - the worker's time, as of a long replay
+        raise RuntimeError("a bad deploy")
 
 
 @workflow.defn(name="Other")
@@ -65,6 +75,35 @@ def test_a_writer_is_missing_then_without_worker_then_failing_then_closed() -> N
         closed = await writer_health(client, HOST)
         assert closed.state is WriterState.CLOSED
         assert "enough" in closed.error
+
+    with EmbeddedTemporal(None) as server:
+        asyncio.run(scenario(server))
+
+
+def test_a_writer_that_fails_while_signals_arrive_is_failing_at_each_look() -> None:
+    """Each signal makes a new task, whose attempt is 1 again."""
+
+    async def scenario(server: EmbeddedTemporal) -> None:
+        client = await Client.connect(server.address, data_converter=DATA_CONVERTER)
+        handle = await start_writer(client, HOST, WriterPolicy())
+
+        async def signals() -> None:
+            while True:
+                await handle.signal("enqueue", 1)
+                await asyncio.sleep(0.1)
+
+        signalling = asyncio.create_task(signals())
+        async with Worker(
+            client, task_queue=TASK_QUEUE, workflows=[SlowlyFailingWriter], workflow_runner=UnsandboxedWorkflowRunner()
+        ):
+            await health_when(client, lambda health: health.state is WriterState.FAILING)
+            attempts = []
+            while attempts.count(1) < 5:
+                described, health = await describe_writer(client, HOST), await writer_health(client, HOST)
+                assert health.error == "its workflow task fails: a bad deploy"
+                assert described is not None
+                attempts.append(described.pending_workflow_task.attempt)
+        signalling.cancel()
 
     with EmbeddedTemporal(None) as server:
         asyncio.run(scenario(server))

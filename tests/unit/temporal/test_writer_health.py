@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from temporalio.api.common.v1 import ActivityType, WorkflowExecution, WorkflowType
-from temporalio.api.enums.v1 import EventType, PendingActivityState, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import EventType, PendingActivityState, WorkflowExecutionStatus, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
     HistoryEvent,
@@ -136,6 +136,27 @@ def test_tasks_that_are_never_finished_in_time_are_a_failure_and_one_of_a_killed
     timed_out = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
     assert judged(described(task=task(1, attempt=2)), timed_out).runs
     assert judged(described(task=task(1, attempt=3)), timed_out).state is WriterState.FAILING
+
+
+def test_a_task_that_fails_again_as_a_new_one_because_a_signal_came_meanwhile_fails() -> None:
+    health = judged(described(task=task(0, started=True)), failed("a bad deploy"), failed("a bad deploy"), completed())
+    assert (health.state, health.error) == (WriterState.FAILING, "its workflow task fails: a bad deploy")
+    timed_out = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
+    assert judged(described(task=task(0)), timed_out, completed()).runs
+    assert judged(described(task=task(0)), timed_out, timed_out).state is WriterState.FAILING
+
+
+@pytest.mark.parametrize("by", ["UNHANDLED_COMMAND", "RESET_WORKFLOW"])
+def test_a_task_that_others_ended_does_not_fail(by: str) -> None:
+    ended = failed("by others")
+    ended.workflow_task_failed_event_attributes.cause = WorkflowTaskFailedCause.Value(
+        f"WORKFLOW_TASK_FAILED_CAUSE_{by}"
+    )
+    assert judged(described(task=task(0)), ended, completed()).runs
+
+
+def test_a_failure_before_the_last_task_is_over() -> None:
+    assert judged(described(), failed("long ago")).runs
 
 
 def test_a_task_that_nobody_takes_means_no_worker() -> None:
