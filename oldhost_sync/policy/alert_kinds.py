@@ -27,6 +27,7 @@ Kind = Literal[
     "writer-failing",
     "no-worker",
     "no-relay",
+    "relay-failing",
     "temporal-away",
     "dead-letters",
     "forecast",
@@ -152,6 +153,13 @@ KINDS: dict[str, AlertKind] = {
         "Start one, or name the host in the relays' SYNC_OLDHOST_URLS. Nothing is lost: it hands over what waits.",
         "a relay serves the host, or nothing waits",
         command="oldhost-sync relay",
+    ),
+    "relay-failing": AlertKind(
+        "critical",
+        "A relay of this host runs, but can't hand changes to its writer.",
+        "Read the message: it has the reason, for example a table that is locked or was changed, or a Temporal that "
+        "takes no signals. Nothing is lost: it hands over what waits as soon as it can.",
+        "the relay works again",
     ),
     "temporal-away": AlertKind(
         "critical",

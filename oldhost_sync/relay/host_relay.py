@@ -39,6 +39,7 @@ THREADS = {
     "figures": 1,
     "checks": 1,
     "load": 1,
+    "failing": 1,
 }
 # One for each thread, so that no duty waits for a connection.
 CONNECTIONS = sum(THREADS.values())

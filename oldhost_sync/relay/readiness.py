@@ -12,7 +12,7 @@ from oldhost_sync.relay.watchdog import Watchdog
 
 _TROUBLES = {
     RelayState.STARTING: "it has just started",
-    RelayState.DATABASE_AWAY: "the database is away",
+    RelayState.DATABASE_AWAY: "the database is away, or does not let it look for changes; its log says why",
     RelayState.WRITER_AWAY: "Temporal does not take signals",
 }
 

@@ -32,6 +32,7 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.outbox.relay_queue import Unrelayed
+from oldhost_sync.store.transactions import told
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.change_spans import relay_span
 from oldhost_sync.traces.span import Span
@@ -79,6 +80,7 @@ class Relay:
     """One host's relay. `owner` names this process in the lease; `now` arguments are monotonic seconds.
 
     `watch` waits for unrelayed changes, shared with the process's other relays; without it each round looks itself.
+    `condition` and `why`: what it is doing, and the last error while it fails.
     """
 
     transactions: Transactions
@@ -94,6 +96,7 @@ class Relay:
     renewals: Renewals | None = None
     tracer: Tracer | None = None
     condition: RelayState = RelayState.STARTING
+    why: str = ""
     _failures: int = 0
     _seen: Unrelayed = NOTHING
     _signal_at: float = float("-inf")
@@ -277,12 +280,13 @@ class Relay:
     def _failed(self, condition: RelayState, error: Exception) -> float:
         if self.metrics:
             self.metrics.failures.labels(self.host, condition.value).inc()
-        self._become(condition, str(error))
+        self._become(condition, told(error))
         longest: float = min(self.pace.pause_s * 2.0**self._failures, self.pace.pause_max_s)
         self._failures = min(self._failures + 1, 30)
         return longest * (0.5 + self.chance() / 2)
 
     def _become(self, condition: RelayState, why: str = "") -> None:
+        self.why = why
         if condition is self.condition:
             return
         level = logging.WARNING if condition in {RelayState.DATABASE_AWAY, RelayState.WRITER_AWAY} else logging.INFO

@@ -19,6 +19,7 @@ from oldhost_sync.probes.health import Liveness, Need, Readiness, running_during
 from oldhost_sync.probes.needs import database_need, temporal_need
 from oldhost_sync.probes.server import served
 from oldhost_sync.relay.duty import Duty, DutyLoop
+from oldhost_sync.relay.failing_relays import FailingRelays
 from oldhost_sync.relay.fate_tracer import FateTracer
 from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.host_checks import HostChecks
@@ -127,6 +128,7 @@ async def _relay(
         FateWriter(transactions["fates"], settings.hosts()),
         LoadRecorder(transactions["load"], leaderships),
         UnservedHosts(transactions["load"], metrics),
+        FailingRelays(transactions["failing"], relays, watchdog.troubles),
         ReadinessCheck(relays, watchdog, readiness, needs),
         *([FateTracer(transactions["figures"], leaderships, owner, tracer)] if tracer else []),
     )

@@ -142,6 +142,16 @@ def error_code(error: BaseException) -> int | None:
     return first if isinstance(first, int) else None
 
 
+def told(error: Exception) -> str:
+    """The error in words for people: MariaDB's own text, without the statement, and without values that it may name."""
+    if not isinstance(error, DBAPIError):
+        return str(error)
+    code = error_code(error)
+    if code is None or error.orig is None or is_the_values_fault(error):
+        return f"MariaDB refuses a statement (MariaDB {code})"
+    return f"{error.orig.args[-1]} (MariaDB {code})"
+
+
 def is_the_values_fault(error: DBAPIError) -> bool:
     """Whether the written values are at fault: these would be refused again, while others may be accepted."""
     return isinstance(error, DataError | IntegrityError) or error_code(error) == _CHECK_VIOLATED

@@ -268,7 +268,7 @@ def _failed_task(
     """Since when the workflow task has been failing, and the error.
 
     The server repeats a failed task as its next attempt, and the history holds only the end of the first. But a signal
-    that arrives while the task fails makes a new task of it, whose attempt is 1 again: so ends in the history count too.
+    that arrives while the task fails makes a new task of it, whose attempt is 1 again: so the history's ends count too.
     """
     if not described.HasField("pending_workflow_task"):
         return None

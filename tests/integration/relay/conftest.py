@@ -8,9 +8,16 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from tests.conformance.private_mariadb import PrivateMariaDB
+from tests.integration.relay.listening import looking
 
 
 @pytest.fixture
 def engine(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
     with mariadb_server.fresh_database() as engine:
         yield engine
+
+
+@pytest.fixture
+def looks(engine: Engine) -> Iterator[Engine]:
+    with looking(engine) as looks:
+        yield looks

@@ -10,6 +10,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.store.engine import create_engine
 
 WAIT_SECONDS_MAX = 60.0
 
@@ -41,6 +42,14 @@ def lease_holder(connection: Connection) -> str | None:
         "SELECT owner FROM relay_lease WHERE expires_at > UTC_TIMESTAMP(6)"
     ).scalar()
     return holder
+
+
+@contextmanager
+def looking(engine: Engine) -> Iterator[Engine]:
+    """As a relay's process looks: without a transaction, on connections of its own."""
+    looks = create_engine(engine.url.render_as_string(hide_password=False), autocommit=True)
+    yield looks
+    looks.dispose()
 
 
 @contextmanager

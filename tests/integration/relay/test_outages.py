@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,9 +17,8 @@ from oldhost_sync.relay.outbox_watch import OutboxWatch
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.relay import Relay, RelayState
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.engine import create_engine
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
-from tests.integration.relay.listening import Listener, lease_holder, until
+from tests.integration.relay.listening import Listener, lease_holder, looking, until
 from tests.integration.store.writing import HOST, change_sql, recorded, register, rows
 
 pytestmark = pytest.mark.mariadb
@@ -53,20 +52,6 @@ def own_server() -> Iterator[PrivateMariaDB]:
 def own_engine(own_server: PrivateMariaDB) -> Iterator[Engine]:
     with own_server.fresh_database() as engine:
         yield engine
-
-
-@contextmanager
-def looking(engine: Engine) -> Iterator[Engine]:
-    """As a relay's process looks: without a transaction, on connections of its own."""
-    looks = create_engine(engine.url.render_as_string(hide_password=False), autocommit=True)
-    yield looks
-    looks.dispose()
-
-
-@pytest.fixture
-def looks(engine: Engine) -> Iterator[Engine]:
-    with looking(engine) as looks:
-        yield looks
 
 
 @pytest.fixture

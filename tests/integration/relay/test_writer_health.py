@@ -97,7 +97,7 @@ def test_a_writer_that_fails_while_signals_arrive_is_failing_at_each_look() -> N
             client, task_queue=TASK_QUEUE, workflows=[SlowlyFailingWriter], workflow_runner=UnsandboxedWorkflowRunner()
         ):
             await health_when(client, lambda health: health.state is WriterState.FAILING)
-            attempts = []
+            attempts: list[int] = []
             while attempts.count(1) < 5:
                 described, health = await describe_writer(client, HOST), await writer_health(client, HOST)
                 assert health.error == "its workflow task fails: a bad deploy"
