@@ -53,11 +53,21 @@ T = TypeVar("T")
 
 
 class NoResult(ApplicationError):  # noqa: N818 - says what happened
-    """An activity ended without a result that can be read. `passed_limit`: which of its time limits it passed."""
+    """An activity ended without a result that can be read. `passed_limit`: which of its time limits it passed.
+    `words`: the same for people.
+    """
 
     def __init__(self, why: str, passed_limit: TimeoutType | None = None) -> None:
         super().__init__(why, type="NoResult")
         self.passed_limit = passed_limit
+
+    @property
+    def words(self) -> str:
+        if self.passed_limit is None:
+            return "the worker's log says why"
+        if self.passed_limit is TimeoutType.HEARTBEAT:
+            return "its worker gave no sign of life; it or MariaDB may hang"
+        return "it took too long"
 
 
 async def _end_of(name: str, argument: object, **options: Any) -> RawValue:

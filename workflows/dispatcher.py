@@ -137,8 +137,8 @@ class Dispatcher:
         ended: events.OpeningEnded
         try:
             ended = await calls.open_session(self._host, action, self._slack)
-        except NoResult:
-            ended = events.OpeningFailed()
+        except NoResult as error:
+            ended = events.OpeningFailed(error.words)
         if isinstance(ended, events.SessionOpened):
             self._detector.opened(ended.task_queue, now_ms())
         self._machine.opening_ended(ended, now_ms())

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from oldhost_sync.policy.actions import RaiseAlert, RecordAlerts, RecordHalt
 from oldhost_sync.policy.alert_kinds import Severity, Told
-from oldhost_sync.policy.alerts import Alerts
+from oldhost_sync.policy.alerts import GOES_NOWHERE, Alerts
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS, ALERTS_AT_ONCE_MAX, DEAD_LETTER_ALERTS_MAX
 
@@ -124,6 +124,16 @@ class CoalescedAlerts(Alerts):
 
     def progress_is_back(self) -> None:
         self._close("no-progress")
+
+    def disproved_by_a_session(self) -> None:
+        """A session is open: close what a run that left nothing but MariaDB's rows may have opened before it ended."""
+        self.session_is_back()
+        self.ban_or_halt_is_over()
+        self.answers_are_back()
+        self.progress_is_back()
+        self._close(GOES_NOWHERE)
+        for cause in ("pause", "ban", "halt"):
+            self._close(f"emergencies:{cause}")
 
     # ---------------------------------------------------------------------------------------------------------- keeping
 

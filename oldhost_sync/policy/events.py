@@ -58,7 +58,9 @@ class OpeningHalted:
 
 @dataclass(frozen=True, slots=True)
 class OpeningFailed:
-    """The activity itself failed, because of its worker or the database."""
+    """The activity itself failed, because of its worker or the database. `why`: in words, as far as it is known."""
+
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

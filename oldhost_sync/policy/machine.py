@@ -99,6 +99,7 @@ class Machine:
         self.coalesced_alerts = CoalescedAlerts()
         self.alerts: Alerts = self.coalesced_alerts if self.release > RELEASE_MIN else Alerts()
         self.progress = Progress(self.now_ms)
+        self.looked_at_ms = self.now_ms
         self.lost_answers = LostAnswers()
 
     # --------------------------------------------------------------------------------------------------------- deciding

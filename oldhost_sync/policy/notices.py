@@ -8,13 +8,17 @@ from oldhost_sync.policy.alerts import clock
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.release import RELEASE_MIN
+from oldhost_sync.policy.release import RELEASE_MIN, TELLS_WHY
 from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS
+from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS, NO_PROGRESS_MS
 
 if TYPE_CHECKING:
     from oldhost_sync.policy.changes import ChangeRef
     from oldhost_sync.policy.machine import Machine
+
+# While something can be sent, the writer looks after NO_PROGRESS_MS at the latest. If it did not for this much longer,
+# nobody ran it: no worker, or no Temporal, of which the relay tells.
+NOT_RUN_MS = 5_000
 
 
 def of_emergencies(machine: Machine, now_ms: int) -> None:
@@ -63,9 +67,10 @@ def _blockade(machine: Machine) -> tuple[str, str]:
 
 def of_progress(machine: Machine, now_ms: int) -> None:
     progress = machine.progress
+    gap_ms, machine.looked_at_ms = now_ms - machine.looked_at_ms, now_ms
     if machine.draining:
         return
-    if not machine.has_sendable:
+    if not machine.has_sendable or (machine.release >= TELLS_WHY and gap_ms > NO_PROGRESS_MS + NOT_RUN_MS):
         progress.rest(now_ms)
     if now_ms < progress.due_at_ms:
         if progress.open_alert is not None:
@@ -80,7 +85,7 @@ def of_progress(machine: Machine, now_ms: int) -> None:
 
 def _why_none(machine: Machine) -> str:
     if not machine.loaded:
-        return "outstanding changes can't be read from MariaDB"
-    return (
-        "OldHost does not answer" if machine.session.phase is Phase.OPEN else f"session: {machine.session.phase.value}"
-    )
+        return "outstanding changes are still read from MariaDB, or can't be read"
+    if machine.session.phase is Phase.OPEN:
+        return "no end of a send was reported: OldHost or the worker may be slow"
+    return f"session: {machine.session.phase.value}"

@@ -40,7 +40,10 @@ GIVES_UP_TOGETHER = 10
 # Alerts, and the search for signals that earlier runs left unread, are done again if a person ended the activity.
 DONE_AGAIN = 11
 # A session is given up at once if another worker has found that the process that holds it has ended.
-KNOWS_ENDED_WORKERS = RELEASE = 12
+KNOWS_ENDED_WORKERS = 12
+# Why a send or an opening failed is the reason for a standstill. Time in which nobody ran the writer is none. A run
+# that begins without its predecessor's state closes the alerts that a session disproves.
+TELLS_WHY = RELEASE = 13
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5

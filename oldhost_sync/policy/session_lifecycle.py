@@ -27,6 +27,7 @@ from oldhost_sync.policy.release import (
     KNOWS_ENDED_WORKERS,
     MENDS_HOLDS,
     RELEASE_MIN,
+    TELLS_WHY,
 )
 from oldhost_sync.policy.session import Phase, SessionEvent
 from oldhost_sync.policy.writer_policy import (
@@ -113,7 +114,7 @@ class SessionLifecycle:
             case OpeningPostponed():
                 self._postponed(event, now_ms)
             case OpeningFailed():
-                self._failed(now_ms)
+                self._failed(event, now_ms)
 
     def _opened(self, event: SessionOpened, now_ms: int) -> None:
         """OldHost agrees with the ledger: record the fates of what was in doubt, and send bound operations first."""
@@ -123,6 +124,9 @@ class SessionLifecycle:
         machine.outcomes.bind_all(bound)
         if machine.session.attempts >= REOPEN_ALERT_ATTEMPTS:
             machine.alerts.session_is_back()
+        is_first = machine.counters.sessions == 0 and not machine.carried
+        if machine.release >= TELLS_WHY and is_first and event.epoch > 1:  # a run before this one left only its alerts
+            machine.coalesced_alerts.disproved_by_a_session()
         machine.session = machine.session.opened(event, self._count_without_progress(bound))
         machine.counters.sessions += 1
         machine.progress.fates = 0
@@ -150,10 +154,11 @@ class SessionLifecycle:
             self._machine.progress.said(f"{event.reason}: {event.message}" if event.message else event.reason)
         self._retry_later(max(event.wait_ms, 1), event.reason, now_ms)
 
-    def _failed(self, now_ms: int) -> None:
+    def _failed(self, event: OpeningFailed, now_ms: int) -> None:
         """Try again, with growing pauses."""
         wait_ms = min(REOPEN_MS_MIN * 2 ** min(self._machine.session.attempts, 10), REOPEN_MS_MAX)
-        self._machine.progress.said("failure: opening a session failed")
+        why = f": {event.why}" if self._machine.release >= TELLS_WHY and event.why else ""
+        self._machine.progress.said(f"failure: opening a session failed{why}")
         self._retry_later(wait_ms, "failure", now_ms)
 
     def _halted(self, reason: str) -> None:
@@ -225,6 +230,8 @@ class SessionLifecycle:
                 if change_id not in machine.in_flight.bound:
                     machine.outcomes.put_back(change_id)
         machine.outcomes.leave_in_doubt(ids)
+        if machine.release >= TELLS_WHY:
+            machine.progress.said(_why_failed(event))
         if machine.release >= GIVES_UP_TOGETHER and event.silent:
             self._give_up_sends()
 
@@ -267,3 +274,11 @@ class SessionLifecycle:
     def resolved(self, epoch: int) -> None:
         """An operator has resolved a halt."""
         self.resolved_epoch = max(self.resolved_epoch, epoch)
+
+
+def _why_failed(event: SendFailed) -> str:
+    if event.never_started:
+        return "worker: the one that has the session took no send in time"
+    if event.silent:
+        return "worker: the one that has the session gave no sign of life"
+    return "worker: a send failed there; its log says why"

@@ -281,6 +281,20 @@ async def ended_worker(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def begun_anew(writer: Writer) -> None:
+    """Release 13: a run without a past, whose first opening fails, closes what its predecessor had told."""
+    await writer.until_state("SENDING")
+    writer.world.opening_fails = 10
+    await answered(writer, "unit-1", Reply.LOST_BEFORE)
+    await writer.skip(60)
+    await writer.until(lambda: writer.world.told("no-progress"))
+    await writer.handle.terminate()
+    writer.world.opening_fails = 1
+    writer.handle = await start_run(writer.env, writer.world)
+    await writer.skip(10)
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -300,6 +314,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "given_up": given_up,
     "by_hand": by_hand,
     "ended_worker": ended_worker,
+    "begun_anew": begun_anew,
 }
 
 

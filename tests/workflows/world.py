@@ -117,6 +117,9 @@ class World:
     def told(self, kind: str) -> list[RaiseAlert]:
         return [alert for alert in self.alerts if alert.kind == kind]
 
+    def _is_open(self, cause: str) -> bool:
+        return next((not each.close for each in reversed(self.alerts) if each.dedupe_key == cause), False)
+
     async def now_ms(self) -> int:
         return round((await self.env.get_current_time()).timestamp() * 1000)
 
@@ -274,6 +277,8 @@ class World:
         await self._while_stuck()
         now_ms = await self.now_ms()
         for one in alerts.items:
+            if one.close and not self._is_open(one.dedupe_key):
+                continue  # as the store does
             self.alerts.append(one)
             self.alerts_at_ms.append(now_ms)
 

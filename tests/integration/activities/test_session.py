@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry
+from sqlalchemy import event
+from sqlalchemy.engine import Connection
 from temporalio.testing import ActivityEnvironment
 
 from activities.session import NOT_HERE, SessionActivities
@@ -21,6 +23,7 @@ from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEn
 from oldhost_sync.store.views.session_list import read_sessions
 from oldhost_sync.telemetry import WorkerMetrics
 from tests.conformance.maria_world import HOST, MariaWorld
+from tests.integration.relay.listening import statements
 from tests.integration.store.writing import wait_until
 from workflows import messages
 
@@ -176,6 +179,27 @@ def test_the_watch_outlives_an_error_of_the_database_that_nobody_listed(
         zombie.drain()
         watching.join()
     assert "open" in answers
+
+
+def test_a_locked_ledger_is_the_reason_that_an_opening_gives_after_one_wait(
+    world: MariaWorld, oldhost: Simulator
+) -> None:
+    """Five waits would outlast its heartbeat, and nobody would hear of the lock."""
+
+    def wait_for_nothing(connection: Connection) -> None:
+        connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 0")
+
+    sessions = worker(world, oldhost, "a")
+    assert isinstance(open_session(sessions), SessionOpened)
+    event.listen(world.engine, "begin", wait_for_nothing)
+    with world.engine.connect() as holder:
+        holder.exec_driver_sql("SELECT * FROM nonce_ledger FOR UPDATE")
+        with statements(world.engine) as asked:
+            postponed = open_session(sessions)
+    sessions.drain()
+    assert isinstance(postponed, OpeningPostponed)
+    assert (postponed.reason, "lock wait timeout (MariaDB 1205)" in postponed.message) == ("database", True)
+    assert len([each for each in asked if each.startswith(("INSERT INTO nonce_ledger", "UPDATE nonce_ledger"))]) == 1
 
 
 def test_an_unknown_host_is_an_error_that_says_so() -> None:

@@ -80,7 +80,9 @@ class Play:
         self.under = Under()
         self.undelivered: list[ChangeRef] = []
         self.lost: dict[int, None] = {}  # said to be relayed, never arrived: the sweep's to find
+        # As the store notes them, which ignores the end of what is not open; `told`: all.
         self.alerts: list[RaiseAlert] = []
+        self.told: list[RaiseAlert] = []
         self.flushed = False
         self.was_rebuilt = False
         self.taken: dict[int, None] = {}  # taken out to be sent, whatever came of it: their debounce is behind them
@@ -399,11 +401,15 @@ class Play:
                     assert self.under.load is None
                     self.under.load = action
                 case RecordAlerts():
-                    self.alerts += action.alerts
+                    self.told += action.alerts
+                    self.alerts += [each for each in action.alerts if not each.close or self._is_open(each.dedupe_key)]
                     self.machine.coalesced_alerts.recorded()
                 case RecordHalt():
                     self.books.halted = self.books.halted or action.reason
         self._check()
+
+    def _is_open(self, cause: str) -> bool:
+        return next((not each.close for each in reversed(self.alerts) if each.dedupe_key == cause), False)
 
     def _waits_for_a_fate(self) -> bool:
         return bool(self.books.outstanding())

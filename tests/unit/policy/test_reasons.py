@@ -1,0 +1,93 @@
+"""Why nothing reaches OldHost, as the alert about a standstill tells it; and what a run without a past closes."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.policy.events import OpeningFailed
+from oldhost_sync.policy.notices import NOT_RUN_MS
+from oldhost_sync.policy.release import TELLS_WHY
+from oldhost_sync.policy.writer_policy import NO_PROGRESS_MS
+from tests.unit.policy.play import Play
+
+
+def standstills(play: Play) -> list[str]:
+    return [alert.message for alert in play.alerts if alert.kind == "no-progress"]
+
+
+def failed(play: Play, how: str = "") -> None:
+    """A send that fails; the next session is not open yet."""
+    play.take("TXN", "a")
+    play.fail_send(1, never_started=how == "never started", silent=how == "silent")
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("never started", "took no send in time"),
+        ("silent", "gave no sign of life"),
+        ("", "a send failed there"),
+    ],
+)
+def test_a_send_that_fails_is_not_called_oldhosts_silence(play: Play, how: str, why: str) -> None:
+    failed(play, how)
+    play.advance(NO_PROGRESS_MS)
+    (said,) = standstills(play)
+    assert why in said
+
+
+def test_an_opening_that_fails_says_why(play: Play) -> None:
+    failed(play)
+    play.under.opening = None
+    play.machine.opening_ended(OpeningFailed("its worker gave no sign of life"), play.now_ms)
+    play.advance(NO_PROGRESS_MS)
+    (said,) = standstills(play)
+    assert "opening a session failed: its worker gave no sign of life" in said
+
+
+def test_time_in_which_nobody_ran_the_writer_is_no_standstill_of_its_own(play: Play) -> None:
+    play.take("TXN", "a")
+    play.advance(NO_PROGRESS_MS + NOT_RUN_MS + 1)
+    assert standstills(play) == []
+    play.advance(NO_PROGRESS_MS)
+    assert len(standstills(play)) == 1
+
+
+def test_a_standstill_that_is_looked_at_a_little_late_is_one(play: Play) -> None:
+    play.take("TXN", "a")
+    play.advance(NO_PROGRESS_MS + NOT_RUN_MS)
+    assert len(standstills(play)) == 1
+
+
+def closed_at_the_first_session(release: int = TELLS_WHY, *, sessions_before: int = 1) -> list[str]:
+    play = Play()
+    play.machine.release = release
+    play.books.epoch = sessions_before
+    play.end_open()
+    return [alert.dedupe_key for alert in play.told if alert.close]
+
+
+def test_a_run_without_a_past_closes_what_a_session_disproves() -> None:
+    """A run that was terminated told nobody what it had opened."""
+    assert closed_at_the_first_session() == [
+        *("session", "ban", "halt", "answers", "no-progress", "goes-nowhere"),
+        *("emergencies:pause", "emergencies:ban", "emergencies:halt"),
+    ]
+
+
+def test_the_first_run_of_all_has_nothing_to_close() -> None:
+    assert closed_at_the_first_session(sessions_before=0) == []
+
+
+def test_it_does_so_once() -> None:
+    play = Play()
+    play.books.epoch = 1
+    play.end_open()
+    before = len(play.told)
+    failed(play)
+    play.end_open()
+    assert len(play.told) == before > 0
+
+
+def test_a_run_of_an_earlier_release_does_not() -> None:
+    assert closed_at_the_first_session(release=TELLS_WHY - 1) == []
