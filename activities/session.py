@@ -36,9 +36,12 @@ from oldhost_sync.policy.events import (
     SendEnded,
     SessionOpened,
 )
+from oldhost_sync.store.audit import current_pause
+from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger.machine_clock import MachineClock, steady_clock
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.store.session_recorder import SessionRecorder
+from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.telemetry import WorkerMetrics
 from oldhost_sync.traces.change_spans import operation_span
 from oldhost_sync.traces.span import Span
@@ -52,6 +55,8 @@ WATCH_SECONDS = 2.0
 # send that waits for 3 s and then sends for 3 s has one.
 FIRST_BEAT_SECONDS, BEAT_SECONDS = 3.0, 3.5
 _LEAVING = OpeningPostponed(1000, "leaving")
+# How soon a writer that does not know of a pause asks again.
+PAUSED_MS = 5_000
 NOT_HERE = "this worker does not hold the session"
 
 
@@ -86,6 +91,8 @@ class SessionActivities:
         beat = self._beating()
         if self._opens_no_more.is_set():
             return _LEAVING
+        if (paused := self._paused(request.host)) is not None:
+            return paused
         self._end_here(request.host, "a new session begins", beat)  # one connection for each host
         opening = replace(self._opening(request.host, beat), newest=tuple(request.newest))
         outcome = opening.open()
@@ -185,6 +192,16 @@ class SessionActivities:
                 activity.heartbeat()
 
         return beat
+
+    def _paused(self, host: str) -> OpeningPostponed | None:
+        """An operator's pause that the writer does not know, because Temporal's data were set back: the sweep tells it
+        later, and nothing may be sent until then.
+        """
+        try:
+            pause = run_in_transaction(self.engine, lambda connection: current_pause(connection, host), attempts=1)
+        except StoreError:
+            return None  # the opening meets the same, and tells of it
+        return None if pause is None else OpeningPostponed(PAUSED_MS, "pause", f"by {pause.operator}: {pause.reason}")
 
     def _opening(self, host: str, beat: Callable[[], None]) -> Opening:
         connector = self._connector(host)

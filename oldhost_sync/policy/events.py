@@ -38,7 +38,7 @@ class OpeningPostponed:
     "ban" · "settle" (an operation is in doubt) · "connection" (none, or OldHost serves another one) · "busy" ·
     "unsteady" (the expected nonce changes from one reading to the next) · "unreadable" (the answers do not follow the
     protocol) · "keep-alive" (OldHost closes the connection after each answer) · "database" · "fenced" · "leaving" (the
-    worker stops).
+    worker stops) · "pause" (by an operator, and the writer does not know).
     """
 
     wait_ms: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -19,7 +20,10 @@ from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.reply_timeout import KNOWN_AFTER
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
+from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views.session_list import read_sessions
 from oldhost_sync.telemetry import WorkerMetrics
 from tests.conformance.maria_world import HOST, MariaWorld
@@ -179,6 +183,19 @@ def test_the_watch_outlives_an_error_of_the_database_that_nobody_listed(
         zombie.drain()
         watching.join()
     assert "open" in answers
+
+
+def test_no_session_is_opened_while_an_operator_s_pause_is_in_force(world: MariaWorld, oldhost: Simulator) -> None:
+    """The writer may not know: where Temporal was restored from a backup, its pause is undone."""
+    anna, sessions = at_the_terminal("anna"), worker(world, oldhost, "a")
+    act = partial(record_act, host=HOST, operator=anna, reason="maintenance")
+    run_in_transaction(world.engine, partial(act, action="pause"))
+    postponed = open_session(sessions)
+    assert isinstance(postponed, OpeningPostponed)
+    assert (postponed.reason, postponed.message) == ("pause", "by anna: maintenance")
+    run_in_transaction(world.engine, partial(act, action="resume"))
+    assert isinstance(open_session(sessions), SessionOpened)
+    sessions.drain()
 
 
 def test_a_locked_ledger_is_the_reason_that_an_opening_gives_after_one_wait(
