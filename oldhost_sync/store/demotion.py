@@ -12,14 +12,14 @@ from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.event import listen
 
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.transactions import NOT_PRIMARY_ERRORS, READ_ONLY_ERRORS, error_code
+from oldhost_sync.store.transactions import OPTION_FORBIDS, is_demoted
 
 # The variable is a number in older servers, a word in newer ones.
-IS_READ_ONLY = "CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF')"
+IS_READ_ONLY = "(CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF') OR CAST(@@innodb_read_only AS CHAR) NOT IN ('0', 'OFF'))"
 # For a compound statement.
 REFUSE_READ_ONLY = (
     f"IF {IS_READ_ONLY} THEN SIGNAL SQLSTATE 'HY000' "
-    f"SET MYSQL_ERRNO = {min(READ_ONLY_ERRORS)}, MESSAGE_TEXT = 'the server is read-only'; END IF;"
+    f"SET MYSQL_ERRNO = {OPTION_FORBIDS}, MESSAGE_TEXT = 'the server is read-only'; END IF;"
 )
 _REFUSE = f"BEGIN NOT ATOMIC {REFUSE_READ_ONLY} END"
 
@@ -41,5 +41,5 @@ def leave_demoted(engine: Engine) -> None:
 
 
 def _leave(context: ExceptionContext) -> None:
-    if error_code(context.original_exception) in NOT_PRIMARY_ERRORS:
+    if is_demoted(context.original_exception):
         context.is_disconnect = True

@@ -79,7 +79,14 @@ ACCESS_ERRORS = _NO_RIGHT_ERRORS | {
 # Faults of the setup, found by the first statement.
 NOT_MIGRATED_ERRORS = {1054: "a column is missing", 1146: "a table is missing"}
 
-READ_ONLY_ERRORS = {1290: "server is read-only", 1836: "server is read-only"}
+# "The MariaDB server is running with the --read-only option so it cannot execute this statement"
+OPTION_FORBIDS = 1290
+_OPTION = re.compile(r"the --([\w-]+)\S* option")
+READ_ONLY_ERRORS = {
+    OPTION_FORBIDS: "server is read-only",
+    1036: "table is read-only, as with innodb_read_only",
+    1836: "server is read-only",
+}
 # The server is not the one to work with now; another one may be, at the same address.
 NOT_PRIMARY_ERRORS = READ_ONLY_ERRORS | {1047: "cluster node not ready"}
 
@@ -170,12 +177,26 @@ def translate(error: Exception) -> StoreError | None:
         return TransactionContended(f"{RETRIABLE_ERRORS[code]} (MariaDB {code})")
     if code in UNAVAILABLE_ERRORS:
         kind = StatementTooSlow if code == STATEMENT_TOO_SLOW else DatabaseUnavailable
-        return kind(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
+        return kind(f"{_option_that_forbids(error) or UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
     if code in ACCESS_ERRORS:
         return AccessRefused(f"{ACCESS_ERRORS[code]}{_missing_right(error)} (MariaDB {code})")
     if error.connection_invalidated:
         return DatabaseUnavailable("the database connection was lost")
     return None
+
+
+def _option_that_forbids(error: BaseException) -> str:
+    """Which of the server's options forbids the statement; empty if none does, or none but `read-only`."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    if error_code(error) != OPTION_FORBIDS or original is None:
+        return ""
+    found = _OPTION.search(str(original.args[-1]))
+    return f"the server's option {found[1]} forbids it" if found and found[1] != "read-only" else ""
+
+
+def is_demoted(error: BaseException) -> bool:
+    """Whether the server refused a statement because it is not the primary, and so refuses all others."""
+    return error_code(error) in NOT_PRIMARY_ERRORS and not _option_that_forbids(error)
 
 
 def _missing_right(error: DBAPIError) -> str:

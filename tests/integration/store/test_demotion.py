@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pymysql
 import pytest
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.outbox.relay_queue import await_unrelayed
-from oldhost_sync.store.transactions import look, run_in_transaction
+from oldhost_sync.store.transactions import is_demoted, look, run_in_transaction, translate
 from oldhost_sync.store.worker_presence import WorkerPresence
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST
@@ -70,6 +72,24 @@ def test_a_refused_write_closes_all_connections_of_its_pool(app: Engine, switch:
     switch.set_read_only("OFF")
     with app.connect() as _:
         assert connection_id(app) not in {first, other}
+
+
+def test_another_option_that_forbids_a_statement_is_named_and_is_no_demotion(app: Engine) -> None:
+    before = connection_id(app)
+
+    def sort_much(connection: Connection) -> None:
+        connection.exec_driver_sql("SET SESSION max_session_mem_used = 8192")
+        connection.exec_driver_sql("SELECT * FROM information_schema.columns ORDER BY column_comment")
+
+    with pytest.raises(DatabaseUnavailable, match=r"the server's option max-session-mem-used forbids it"):
+        run_in_transaction(app, sort_much)
+    assert connection_id(app) == before
+
+
+def test_a_table_that_innodb_holds_read_only_is_an_outage() -> None:
+    refused = OperationalError("UPDATE", None, pymysql.err.OperationalError(1036, "Table 'units' is read only"))
+    assert isinstance(translate(refused), DatabaseUnavailable)
+    assert is_demoted(refused)
 
 
 def test_a_new_connection_to_a_read_only_server_is_refused(app: Engine, switch: Switch) -> None:
