@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -18,11 +19,11 @@ from oldhost_sync.store.views import readiness
 from oldhost_sync.temporal.writer_health import is_task_queue_polled
 
 
-def database_need(autocommit_engine: Engine) -> Need:
-    """`autocommit_engine` has a connection for this alone."""
+def database_need(autocommit_engine: Engine, role: str) -> Need:
+    """`autocommit_engine` has a connection for this alone. `role`: relay or worker."""
 
     async def ask() -> str:
-        return await asyncio.to_thread(_database_trouble, autocommit_engine)
+        return await asyncio.to_thread(_database_trouble, autocommit_engine, role)
 
     return Need("database", ask, "the database does not answer")
 
@@ -42,14 +43,14 @@ def temporal_need(connected: Callable[[], Awaitable[Client]]) -> Need:
     return Need("temporal", ask, "Temporal does not answer")
 
 
-def _database_trouble(autocommit_engine: Engine) -> str:
+def _database_trouble(autocommit_engine: Engine, role: str) -> str:
     try:
-        look(autocommit_engine, _check)
+        look(autocommit_engine, partial(_check, role=role))
     except (StoreError, DBAPIError) as error:
         return f"the database does not take writes ({type(error).__name__})"
     return ""
 
 
-def _check(connection: Connection) -> None:
+def _check(connection: Connection, role: str) -> None:
     readiness.check_reads(connection)
-    readiness.check_writes(connection)
+    readiness.check_writes(connection, role)

@@ -69,7 +69,7 @@ async def run(settings: Settings) -> None:
         transactions, metrics = relay_transactions(engine, autocommit_engine), RelayMetrics(registry)
         connect = partial(temporal.connect, keys=settings.temporal_keys)
         writers = TemporalWriters(temporal.writer_policy(settings), connect)
-        needs = database_need(of_probes), temporal_need(writers.connected)
+        needs = database_need(of_probes, "relay"), temporal_need(writers.connected)
         with served(settings.metrics_bind, registry, readiness, liveness):
             show_role(registry, "relay", readiness.looked_at)
             async with running_during(liveness.keep):

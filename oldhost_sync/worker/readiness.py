@@ -32,7 +32,7 @@ async def watch_readiness(
         return client
 
     writers: dict[str, str] = {}
-    needs = database_need(autocommit_engine), temporal_need(connected)
+    needs = database_need(autocommit_engine, "worker"), temporal_need(connected)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_watch_writers(client, hosts, writers))
         while True:

@@ -72,7 +72,7 @@ class HealthRoutes:
 def _look(connection: Connection, hosts: Sequence[str]) -> None:
     """Raises when the database is away, takes no writes, lacks tables, or does not know a host."""
     readiness.check_reads(connection)
-    readiness.check_writes(connection)
+    readiness.check_writes(connection, "api")
     try:
         require(connection, hosts)
     except (SchemaTooOld, UnknownHost) as error:
