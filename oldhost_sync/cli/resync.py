@@ -69,6 +69,10 @@ def resync_nightly(
     if set_now is None:
         console().print("No nightly resync is set.", markup=False)
         return
+    if set_now.at is None:
+        advice = f"Set it again: `oldhost-sync resync-nightly HH:MM`, or `{OFF}`."
+        console().print(f"The schedule was made or changed by hand in Temporal. {advice}", markup=False)
+        return
     then = f"the next at {shown(set_now.next_at)}" if set_now.next_at else "paused in Temporal"
     console().print(f"Every night at {set_now.at:%H:%M} UTC all states are sent again; {then}.", markup=False)
 

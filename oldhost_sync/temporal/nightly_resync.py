@@ -22,15 +22,18 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from workflows.messages import NIGHTLY_RESYNC_TYPE, TASK_QUEUE, NightlyResync, nightly_resync_id
 
+EVERY_DAY = (0, 6)
 # If Temporal was down at the scheduled time, a resync is started up to this much later, or skipped.
 CATCH_UP = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class NightlySchedule:
-    """`at`: the time of day, UTC. `paused`: the schedule was paused in Temporal; then `next_at` is None."""
+    """`at`: the time of day, UTC; None if the schedule is not as :func:`set_nightly_schedule` sets it, since somebody
+    made or changed it in Temporal. `paused`: the schedule was paused in Temporal; then `next_at` is None.
+    """
 
-    at: time
+    at: time | None
     paused: bool
     next_at: datetime | None
 
@@ -66,10 +69,21 @@ async def nightly_schedule(client: Client, host: str) -> NightlySchedule | None:
         if error.status == RPCStatusCode.NOT_FOUND:
             return None
         raise
-    spec = found.schedule.spec.calendars[0]
-    at = time(spec.hour[0].start, spec.minute[0].start)
     paused = found.schedule.state.paused
-    return NightlySchedule(at, paused, None if paused else next(iter(found.info.next_action_times), None))
+    next_at = None if paused else next(iter(found.info.next_action_times), None)
+    return NightlySchedule(_time_of(found.schedule), paused, next_at)
+
+
+def _time_of(schedule: Schedule) -> time | None:
+    action, spec = schedule.action, schedule.spec
+    if not isinstance(action, ScheduleActionStartWorkflow) or spec.intervals or len(spec.calendars) != 1:
+        return None
+    (calendar,) = spec.calendars
+    hours, minutes = [[(each.start, each.end) for each in ranges] for ranges in (calendar.hour, calendar.minute)]
+    every_day = [(each.start, each.end) for each in calendar.day_of_week] in ([], [EVERY_DAY])
+    is_once = len(hours) == len(minutes) == 1 and all(end in (start, 0) for start, end in hours + minutes)
+    is_ours = (action.workflow, action.task_queue) == (NIGHTLY_RESYNC_TYPE, TASK_QUEUE)
+    return time(hours[0][0], minutes[0][0]) if is_once and every_day and is_ours else None
 
 
 def _schedule(host: str, at: time) -> Schedule:
