@@ -12,18 +12,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from sqlalchemy import text
+
 from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.host_relay import HostRelay
 from oldhost_sync.relay.relay import RelayState
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
 KIND = "relay-failing"
 LOOK_SECONDS = 5.0
-# With the time until a relay notices, well within the 30 s that are promised for emergencies.
+# While the database answers this duty. With the time until a relay notices, within the 30 s that are promised for
+# emergencies; longer than the pause after which a relay tries again when an outage is over.
 LASTS_SECONDS = 12.0
+_ANSWERS = text("SELECT 1 FROM alerts LIMIT 1")
 # In these the relay has the lease, and works. One on standby knows nothing of the other's failure.
 _WORKS = {RelayState.ACTIVE, RelayState.HOLDING_BACK}
 
@@ -50,14 +55,24 @@ class FailingRelays:
         self._open = set(self.relays)
 
     async def run_once(self, now: float) -> float:
+        whys = {host: self._why(host) for host in self.relays}
+        if any(whys.values()):
+            await self._require_answer()
         with HostFailures() as failures:
-            for host in self.relays:
+            for host, why in whys.items():
                 with failures.of(host):
-                    await self._check(host, now)
+                    await self._check(host, why, now)
         return LOOK_SECONDS
 
-    async def _check(self, host: str, now: float) -> None:
-        why = self._why(host)
+    async def _require_answer(self) -> None:
+        """An outage of the whole database is no relay's own failure."""
+        try:
+            await self.transactions.run(lambda connection: connection.execute(_ANSWERS), attempts=1)
+        except StoreError:
+            self._since.clear()
+            raise
+
+    async def _check(self, host: str, why: str, now: float) -> None:
         if not why:
             self._since.pop(host, None)
             if host in self._open and self.relays[host].condition in _WORKS:

@@ -13,6 +13,9 @@ from oldhost_sync.relay.failing_relays import KIND, LASTS_SECONDS, FailingRelays
 from oldhost_sync.relay.host_relay import HostRelay, SharedPolls, relay_transactions
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.relay import RelayState
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.errors import DatabaseUnavailable
 from tests.integration.relay.listening import Listener, until
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
@@ -97,6 +100,23 @@ def test_a_writer_whose_trouble_is_told_by_another_alert_is_not_told_of_again(en
             await asyncio.to_thread(recorded, engine)
             await stage.until(RelayState.WRITER_AWAY)
             assert await stage.looks() == []
+
+    asyncio.run(scenario())
+
+
+def test_an_outage_of_the_whole_database_is_not_told_of_when_it_is_over(engine: Engine, looks: Engine) -> None:
+    """The relay tries again a little later than this duty."""
+
+    async def scenario() -> None:
+        stage = Stage(engine, looks)
+        stage.relay.relay.condition = RelayState.DATABASE_AWAY
+        await stage.duty.run_once(0.0)
+        stage.duty.transactions = Transactions(create_engine("mysql+pymysql://nobody:x@127.0.0.1:1/none"))
+        with pytest.raises(DatabaseUnavailable):
+            await stage.duty.run_once(LONG)
+        stage.duty.transactions = stage.relay.transactions["failing"]
+        await stage.duty.run_once(LONG + 1)
+        assert rows(engine, f"SELECT 1 FROM alerts WHERE kind = '{KIND}'") == []
 
     asyncio.run(scenario())
 
