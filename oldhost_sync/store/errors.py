@@ -6,6 +6,7 @@ StoreError
 │   ├── TlsFailed             a certificate; yes, when it was corrected (nothing was committed)
 │   └── AccessRefused         the account; yes, when it was corrected (nothing was committed)
 ├── TransactionContended  no fault; yes, later (nothing was committed)
+│   └── RowLocked             who holds the row; yes, later (nothing was committed)
 ├── CommitUncertain       the network; look it up by its unique key first (it may have been committed)
 ├── UnsuitableServer      the platform; no, not before the server is set up as the message says
 ├── SchemaTooOld          the platform; no, not before `oldhost-sync migrate` ran
@@ -50,6 +51,10 @@ class AccessRefused(DatabaseUnavailable):
 
 class TransactionContended(StoreError):
     """All attempts ended in a deadlock or a lock wait timeout. Nothing was committed; try again later."""
+
+
+class RowLocked(TransactionContended):
+    """Another transaction held a row for longer than we wait."""
 
 
 class CommitUncertain(StoreError):

@@ -26,6 +26,7 @@ from oldhost_sync.store.errors import (
     AccessRefused,
     CommitUncertain,
     DatabaseUnavailable,
+    RowLocked,
     StatementTooSlow,
     StoreError,
     TlsFailed,
@@ -174,7 +175,8 @@ def translate(error: Exception) -> StoreError | None:
         return TlsFailed(f"TLS to the database failed: {refused}")
     code = error_code(error)
     if code in RETRIABLE_ERRORS:
-        return TransactionContended(f"{RETRIABLE_ERRORS[code]} (MariaDB {code})")
+        contended = RowLocked if code == LOCK_WAIT_TIMEOUT else TransactionContended
+        return contended(f"{RETRIABLE_ERRORS[code]} (MariaDB {code})")
     if code in UNAVAILABLE_ERRORS:
         kind = StatementTooSlow if code == STATEMENT_TOO_SLOW else DatabaseUnavailable
         return kind(f"{_option_that_forbids(error) or UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
@@ -225,10 +227,12 @@ def run_in_transaction(
     fn: Callable[[Connection], T],
     *,
     attempts: int = limits.TRANSACTION_ATTEMPTS_MAX,
+    waits_again: bool = True,
     pause: Callable[[float], None] = time.sleep,
     chance: Callable[[], float] = random.random,
 ) -> T:
     """Run `fn` in one transaction and commit; after a conflict in RETRIABLE_ERRORS repeat it, at most `attempts` times.
+    Without `waits_again` not after a wait for a locked row, which takes seconds.
 
     All of that is repeated once if the server had ended the connection: it takes a process without CPU for a frozen one
     (`idle_transaction_timeout`). `fn` must have no effects except through its connection. `pause(seconds)` waits
@@ -236,11 +240,11 @@ def run_in_transaction(
     CommitUncertain, or what `fn` raised.
     """
     try:
-        return _repeated(engine, fn, attempts, pause, chance)
+        return _repeated(engine, fn, attempts, waits_again, pause, chance)
     except DatabaseUnavailable as error:
         if not _had_ended(error.__cause__):
             raise
-    return _repeated(engine, fn, attempts, pause, chance)
+    return _repeated(engine, fn, attempts, waits_again, pause, chance)
 
 
 def _had_ended(error: BaseException | None) -> bool:
@@ -254,14 +258,15 @@ def _repeated(
     engine: Engine,
     fn: Callable[[Connection], T],
     attempts: int,
+    waits_again: bool,
     pause: Callable[[float], None],
     chance: Callable[[], float],
 ) -> T:
     for attempt in range(attempts):
         try:
             return _once(engine, fn)
-        except TransactionContended:
-            if attempt + 1 == attempts:
+        except TransactionContended as error:
+            if attempt + 1 == attempts or (isinstance(error, RowLocked) and not waits_again):
                 raise
         longest = min(limits.TRANSACTION_PAUSE_SECONDS * 2**attempt, limits.TRANSACTION_PAUSE_SECONDS_MAX)
         pause(longest * (0.5 + chance() / 2))

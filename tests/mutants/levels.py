@@ -43,6 +43,8 @@ ACCOUNT = _tests("real MariaDB, its account", "tests/integration/store/test_acco
 OUTBOX = _tests("real MariaDB, outbox", "tests/integration/store/test_recording.py")
 RELAY_ROUNDS = _tests("real MariaDB, relay", "tests/integration/relay/test_rounds.py")
 UNSERVED_HOSTS = _tests("real MariaDB, hosts without a relay", "tests/integration/relay/test_unserved_hosts.py")
+FAILING_RELAYS = _tests("real MariaDB, a relay that fails", "tests/integration/relay/test_failing_relays.py")
+ACTIVITIES = _tests("real MariaDB, the session's activities", "tests/integration/activities/test_session.py")
 FOREIGN_LOCKS = _tests("real MariaDB, rows locked by others", "tests/integration/ledger/test_foreign_locks.py")
 ALERTS = _tests(
     "real MariaDB, alerts", "tests/integration/store/test_alerts.py", "tests/integration/store/test_alert_life.py"

@@ -19,7 +19,6 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Answered, Reconciled, Reservation, Reserved, TakenOver, consumed
 from oldhost_sync.oldhost.wire import Applied
-from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger import statements as sql
@@ -36,9 +35,6 @@ T = TypeVar("T")
 
 # Added to OldHost's `retry_after`, so that rounding never makes a probe at the end of a ban too early.
 BAN_MARGIN = timedelta(seconds=0.5)
-
-# An opening that waits for a locked row ends and says so, before its heartbeat is overdue; the next one follows soon.
-OPENING_ATTEMPTS = 1
 
 
 class MariaLedger:
@@ -57,9 +53,10 @@ class MariaLedger:
     # ---------------------------------------------------------------------------------------------- taking over
 
     def take_over(self, owner: str) -> TakenOver:
+        # Here and in `reconcile` a second wait would outlast the opening's heartbeat: then nobody hears of the lock.
         return self._run(
             lambda connection: take_over(connection, self._host, owner, settle_ms=self._settle_ms, clock=self._clock),
-            attempts=OPENING_ATTEMPTS,
+            waits_again=False,
         )
 
     def adopt_first(self, epoch: int, expected: int) -> None:
@@ -75,7 +72,7 @@ class MariaLedger:
     def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Reconciled:
         return self._run(
             lambda connection: reconcile(connection, self._host, epoch, expected, final=final),
-            attempts=OPENING_ATTEMPTS,
+            waits_again=False,
         )
 
     # ------------------------------------------------------------------------------------------------ reserving
@@ -325,9 +322,9 @@ class MariaLedger:
 
     # ------------------------------------------------------------------------------------------------ transactions
 
-    def _run(self, fn: Callable[[Connection], T], attempts: int = limits.TRANSACTION_ATTEMPTS_MAX) -> T:
+    def _run(self, fn: Callable[[Connection], T], *, waits_again: bool = True) -> T:
         try:
-            return run_in_transaction(self._engine, fn, attempts=attempts)
+            return run_in_transaction(self._engine, fn, waits_again=waits_again)
         except StoreError as error:
             raise LedgerUnavailable(f"{type(error).__name__}: {error}") from error
         except DBAPIError as error:

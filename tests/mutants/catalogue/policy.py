@@ -169,4 +169,14 @@ MUTANTS = (
         (Patch("oldhost_sync/policy/session_lifecycle.py", "        session.lost = True\n        self._give_up_sends()\n", "        session.lost = True\n"),),
         levels=(UNIT,),
     ),
+    Mutant(
+        "a run without a past leaves its predecessor's alerts open",
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "            machine.coalesced_alerts.disproved_by_a_session()\n", "            pass\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "time in which nobody ran the writer is a standstill",
+        (Patch("oldhost_sync/policy/notices.py", "gap_ms > NO_PROGRESS_MS + NOT_RUN_MS", "gap_ms < 0"),),
+        levels=(UNIT,),
+    ),
 )  # fmt: skip

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tests.mutants.levels import (
+    ACTIVITIES,
     BY_HAND,
     DELIVERY,
     ENDED_WORKERS,
+    FAILING_RELAYS,
     HEALTH,
     NO_RELAY,
     RELAY_ROUNDS,
@@ -149,5 +151,30 @@ MUTANTS = (
         "nobody tells that all relays are gone",
         (Patch("oldhost_sync/worker/relay_watch.py", "missed = found & self._found", "missed = frozenset[str]()"),),
         levels=(NO_RELAY,),
+    ),
+    Mutant(
+        "nobody tells of a relay that fails",
+        (Patch("oldhost_sync/relay/failing_relays.py", "            raised = partial(", "            return\n            raised = partial("),),
+        levels=(FAILING_RELAYS,),
+    ),
+    Mutant(
+        "an outage that is over is told as a relay's failure",
+        (Patch("oldhost_sync/relay/failing_relays.py", "            self._since.clear()\n", ""),),
+        levels=(FAILING_RELAYS,),
+    ),
+    Mutant(
+        "a task that fails again as a new one is calm",
+        (Patch(WRITER_HEALTH, "and (attempt > 1 or not _by_others(event))]", "and attempt > 1]"),),
+        levels=(WATCHES,),
+    ),
+    Mutant(
+        "a session is opened during an operator's pause",
+        (Patch("activities/session.py", "return None if pause is None else", "return None if pause is None or pause else"),),
+        levels=(ACTIVITIES,),
+    ),
+    Mutant(
+        "an opening waits for a locked ledger until its heartbeat is overdue",
+        (Patch("oldhost_sync/store/ledger/maria_ledger.py", "            waits_again=False,\n        )\n\n    def adopt_first", "        )\n\n    def adopt_first"),),
+        levels=(ACTIVITIES,),
     ),
 )  # fmt: skip
