@@ -55,8 +55,9 @@ WATCH_SECONDS = 2.0
 # send that waits for 3 s and then sends for 3 s has one.
 FIRST_BEAT_SECONDS, BEAT_SECONDS = 3.0, 3.5
 _LEAVING = OpeningPostponed(1000, "leaving")
-# How soon a writer that does not know of a pause asks again.
+# How soon a writer that does not know of a pause asks again, and one whose pause can't be read.
 PAUSED_MS = 5_000
+DATABASE_AWAY_MS = 1_000
 NOT_HERE = "this worker does not hold the session"
 
 
@@ -199,8 +200,8 @@ class SessionActivities:
         """
         try:
             pause = run_in_transaction(self.engine, lambda connection: current_pause(connection, host), attempts=1)
-        except StoreError:
-            return None  # the opening meets the same, and tells of it
+        except StoreError as error:
+            return OpeningPostponed(DATABASE_AWAY_MS, "database", str(error))
         return None if pause is None else OpeningPostponed(PAUSED_MS, "pause", f"by {pause.operator}: {pause.reason}")
 
     def _opening(self, host: str, beat: Callable[[], None]) -> Opening:

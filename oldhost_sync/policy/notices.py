@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from oldhost_sync.policy.changes import ChangeRef
     from oldhost_sync.policy.machine import Machine
 
-# While something can be sent, the writer looks after NO_PROGRESS_MS at the latest. If it did not for this much longer,
-# nobody ran it: no worker, or no Temporal, of which the relay tells.
+# While something can be sent and no alert is open, the writer looks after NO_PROGRESS_MS at the latest. If it did not
+# for this much longer, nobody ran it: no worker, or no Temporal, of which the relay tells.
 NOT_RUN_MS = 5_000
 
 
@@ -70,7 +70,8 @@ def of_progress(machine: Machine, now_ms: int) -> None:
     gap_ms, machine.looked_at_ms = now_ms - machine.looked_at_ms, now_ms
     if machine.draining:
         return
-    if not machine.has_sendable or (machine.release >= TELLS_WHY and gap_ms > NO_PROGRESS_MS + NOT_RUN_MS):
+    was_not_run = progress.open_alert is None and gap_ms > NO_PROGRESS_MS + NOT_RUN_MS
+    if not machine.has_sendable or (machine.release >= TELLS_WHY and was_not_run):
         progress.rest(now_ms)
     if now_ms < progress.due_at_ms:
         if progress.open_alert is not None:

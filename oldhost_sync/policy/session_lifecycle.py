@@ -124,8 +124,7 @@ class SessionLifecycle:
         machine.outcomes.bind_all(bound)
         if machine.session.attempts >= REOPEN_ALERT_ATTEMPTS:
             machine.alerts.session_is_back()
-        is_first = machine.counters.sessions == 0 and not machine.carried
-        if machine.release >= TELLS_WHY and is_first and event.epoch > 1:  # a run before this one left only its alerts
+        if machine.release >= TELLS_WHY and event.epoch > 1 and self._proves_that_all_is_well:
             machine.coalesced_alerts.disproved_by_a_session()
         machine.session = machine.session.opened(event, self._count_without_progress(bound))
         machine.counters.sessions += 1
@@ -135,6 +134,15 @@ class SessionLifecycle:
             machine.alerts.ban_or_halt_is_over()
         if machine.breaker.state is not BreakerState.HALTED:  # halted during the opening: it is closed again
             machine.breaker.agreed()
+
+    @property
+    def _proves_that_all_is_well(self) -> bool:
+        """The first session of a run to which an earlier one left no more than its alerts, unless a pause or a halt has
+        begun during the opening.
+        """
+        machine = self._machine
+        is_first = machine.counters.sessions == 0 and not machine.carried
+        return is_first and machine.paused is None and machine.breaker.state is not BreakerState.HALTED
 
     def _count_without_progress(self, bound: list[ChangeRef]) -> int:
         alerts = self._machine.alerts

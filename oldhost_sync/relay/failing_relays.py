@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from sqlalchemy import text
-
 from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.host_relay import HostRelay
 from oldhost_sync.relay.relay import RelayState
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.alerts import close_alert, raise_alert, require_alerts
 from oldhost_sync.store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -28,7 +26,6 @@ LOOK_SECONDS = 5.0
 # While the database answers this duty. With the time until a relay notices, within the 30 s that are promised for
 # emergencies; longer than the pause after which a relay tries again when an outage is over.
 LASTS_SECONDS = 12.0
-_ANSWERS = text("SELECT 1 FROM alerts LIMIT 1")
 # In these the relay has the lease, and works. One on standby knows nothing of the other's failure.
 _WORKS = {RelayState.ACTIVE, RelayState.HOLDING_BACK}
 
@@ -48,7 +45,7 @@ class FailingRelays:
     relays: Mapping[str, HostRelay]
     writer_troubles: Callable[[], Mapping[str, str]]
     _since: dict[str, float] = field(default_factory=dict)
-    # Whose alert may be open: at first all, since an earlier process may have opened them.
+    # Whose alert may be open: at first all, and each after a time without work, since other processes open them, too.
     _open: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,19 +64,21 @@ class FailingRelays:
     async def _require_answer(self) -> None:
         """An outage of the whole database is no relay's own failure."""
         try:
-            await self.transactions.run(lambda connection: connection.execute(_ANSWERS), attempts=1)
+            await self.transactions.run(require_alerts, attempts=1)
         except StoreError:
             self._since.clear()
             raise
 
     async def _check(self, host: str, why: str, now: float) -> None:
+        works = self.relays[host].condition in _WORKS
+        if not works:
+            self._open.add(host)  # another process may raise it meanwhile
         if not why:
             self._since.pop(host, None)
-            if host in self._open and self.relays[host].condition in _WORKS:
+            if host in self._open and works:
                 await self.transactions.run(partial(close_alert, host=host, dedupe_key=KIND), attempts=1)
                 self._open.discard(host)
         elif now >= self._since.setdefault(host, now) + LASTS_SECONDS:
-            self._open.add(host)
             raised = partial(raise_alert, host=host, kind=KIND, severity="critical", message=why)
             await self.transactions.run(raised, attempts=1)
 

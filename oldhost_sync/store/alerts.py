@@ -166,6 +166,11 @@ def _remember_closing(connection: Connection, host: str, key: str, sequence: int
     connection.exec_driver_sql(_FORGET_CLOSINGS, (host,))
 
 
+def require_alerts(connection: Connection) -> None:
+    """Raises if alerts can't be read now."""
+    connection.execute(select(alerts.c.id).limit(1))
+
+
 def close_alert(connection: Connection, host: str, dedupe_key: str, *, sequence: int = 0, reason: str = "") -> bool:
     """Close the open alert of this cause; False if none is open. A raise with a lower `sequence` can't open it again.
 

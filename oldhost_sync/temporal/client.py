@@ -149,19 +149,22 @@ async def connect(runtime: Runtime | None = None, *, keys: Sequence[EncryptionKe
     converter = data_converter(keys)
     try:
         config = ClientConfig.load_client_connect_config()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _unusable(error) from error
+    except OSError as error:
+        raise _unusable(str(error)) from error
+    except (ValueError, RuntimeError):
+        # Its text may quote the file's line, and so a key; nor is it kept as a cause, which a traceback would show.
+        raise _unusable("check TEMPORAL_CONFIG_FILE, and that it has TEMPORAL_PROFILE") from None
     config.setdefault("target_host", "127.0.0.1:7233")
     try:
         return await Client.connect(**config, data_converter=converter, runtime=runtime)
     except (OSError, ValueError) as error:
-        raise _unusable(error) from error
+        raise _unusable(str(error)) from error
     except RuntimeError as error:  # the SDK raises nothing more specific
         raise TemporalUnavailable(f"Temporal can't be reached at {config['target_host']}") from error
 
 
-def _unusable(error: Exception) -> TemporalUnavailable:
-    return TemporalUnavailable(f"the settings for Temporal (TEMPORAL_…) can't be used: {error}")
+def _unusable(why: str) -> TemporalUnavailable:
+    return TemporalUnavailable(f"the settings for Temporal (TEMPORAL_…) can't be used: {why}")
 
 
 class SharedClient:

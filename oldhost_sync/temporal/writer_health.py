@@ -21,6 +21,7 @@ from temporalio.api.enums.v1 import (
     EventType,
     PendingActivityState,
     TaskQueueType,
+    TimeoutType,
     WorkflowExecutionStatus,
     WorkflowTaskFailedCause,
 )
@@ -273,7 +274,9 @@ def _failed_task(
     if not described.HasField("pending_workflow_task"):
         return None
     attempt = described.pending_workflow_task.attempt
-    ends = [event for event in last_events if event.event_type in _TASK_ENDS and (attempt > 1 or not _by_others(event))]
+    ends = [event for event in last_events if event.event_type in _TASK_ENDS and not _was_not_begun(event)]
+    if attempt <= 1:
+        ends = [event for event in ends if not _by_others(event)]
     in_vain = list(takewhile(lambda end: end.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, ends))
     if not in_vain:
         return None
@@ -285,6 +288,12 @@ def _failed_task(
     if count >= UNFINISHED_TASKS:
         return since, f"its workflow task is not finished in time ({count} in a row)"
     return None
+
+
+def _was_not_begun(event: HistoryEvent) -> bool:
+    """Whether a workflow task ended because the worker that had the run in its cache did not take it."""
+    untaken = TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START
+    return event.workflow_task_timed_out_event_attributes.timeout_type == untaken
 
 
 def _by_others(event: HistoryEvent) -> bool:

@@ -420,6 +420,7 @@ class World:
             "DatabaseUnavailable",
             "CommitUncertain",
             "TransactionContended",
+            "RowLocked",
             "LedgerUnavailable",
         }:
             self.always.fail(f"{name} raised {type(error).__name__}: {error}")

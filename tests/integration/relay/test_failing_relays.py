@@ -135,6 +135,20 @@ def test_one_round_that_fails_is_not_told_of(engine: Engine, looks: Engine) -> N
     asyncio.run(scenario())
 
 
+def test_the_relay_that_takes_over_closes_what_the_failing_one_raised(engine: Engine, looks: Engine) -> None:
+    async def scenario() -> None:
+        failing, other = Stage(engine, looks), Stage(engine, looks, owner="two")
+        other.relay.relay.condition = RelayState.ACTIVE
+        assert await other.looks() == []
+        other.relay.relay.condition = RelayState.STANDBY
+        failing.relay.relay.condition = RelayState.WRITER_AWAY
+        assert len(await failing.looks()) == len(await other.looks()) == 1
+        other.relay.relay.condition = RelayState.ACTIVE
+        assert await other.looks() == []
+
+    asyncio.run(scenario())
+
+
 def test_a_relay_on_standby_does_not_close_what_the_active_one_raised(engine: Engine, looks: Engine) -> None:
     async def scenario() -> None:
         failing, other = Stage(engine, looks), Stage(engine, looks, owner="two")

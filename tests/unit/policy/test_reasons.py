@@ -59,6 +59,15 @@ def test_a_standstill_that_is_looked_at_a_little_late_is_one(play: Play) -> None
     assert len(standstills(play)) == 1
 
 
+def test_a_standstill_that_is_told_stays_told_however_seldom_the_writer_looks(play: Play) -> None:
+    failed(play)
+    play.advance(NO_PROGRESS_MS)
+    for _ in range(5):
+        play.advance(NO_PROGRESS_MS + NOT_RUN_MS + 1)
+    assert len(standstills(play)) == 1
+    assert [alert for alert in play.alerts if alert.close] == []
+
+
 def closed_at_the_first_session(release: int = TELLS_WHY, *, sessions_before: int = 1) -> list[str]:
     play = Play()
     play.machine.release = release
@@ -91,3 +100,15 @@ def test_it_does_so_once() -> None:
 
 def test_a_run_of_an_earlier_release_does_not() -> None:
     assert closed_at_the_first_session(release=TELLS_WHY - 1) == []
+
+
+@pytest.mark.parametrize("stop", ["pause", "halt"])
+def test_it_closes_nothing_where_a_stop_has_begun_during_the_opening(stop: str) -> None:
+    play = Play()
+    play.books.epoch = 1
+    if stop == "pause":
+        play.machine.operators.pause("ana", "a look")
+    else:
+        play.machine.halt("a foreign write")
+    play.end_open()
+    assert [alert.dedupe_key for alert in play.told if alert.close] == []

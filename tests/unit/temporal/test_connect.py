@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,7 @@ from oldhost_sync.temporal.writer_client import WriterClient, WriterUnavailable
     [
         ({"TEMPORAL_TLS_CLIENT_CERT_PATH": "/nope/crt", "TEMPORAL_TLS_CLIENT_KEY_PATH": "/nope/key"}, "/nope/crt"),
         ({"TEMPORAL_ADDRESS": "host:1:x"}, "invalid port number"),
-        ({"TEMPORAL_PROFILE": "nobody"}, "nobody"),
+        ({"TEMPORAL_PROFILE": "nobody"}, "TEMPORAL_PROFILE"),
         ({"TEMPORAL_ADDRESS": "127.0.0.1:1"}, "can't be reached at 127.0.0.1:1"),
     ],
 )
@@ -32,3 +34,13 @@ def test_whatever_is_wrong_temporal_is_unavailable_and_its_users_say_why(
         asyncio.run(TemporalWriters(WriterPolicy()).health("oldhost"))
     with pytest.raises(WriterUnavailable, match=reason):
         asyncio.run(WriterClient("oldhost", query_seconds=5, update_seconds=5, connect=connect).query("status"))
+
+
+def test_no_line_of_the_configuration_file_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It may hold a key, and the parser quotes it."""
+    file = tmp_path / "temporal.toml"
+    file.write_text('[profile.default]\napi_key = "secret')
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(file))
+    with pytest.raises(TemporalUnavailable, match="TEMPORAL_CONFIG_FILE") as told:
+        asyncio.run(connect())
+    assert "secret" not in "".join(traceback.format_exception(told.value))

@@ -6,7 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from temporalio.api.common.v1 import ActivityType, WorkflowExecution, WorkflowType
-from temporalio.api.enums.v1 import EventType, PendingActivityState, WorkflowExecutionStatus, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import (
+    EventType,
+    PendingActivityState,
+    TimeoutType,
+    WorkflowExecutionStatus,
+    WorkflowTaskFailedCause,
+)
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
     HistoryEvent,
@@ -153,6 +159,13 @@ def test_a_task_that_others_ended_does_not_fail(by: str) -> None:
         f"WORKFLOW_TASK_FAILED_CAUSE_{by}"
     )
     assert judged(described(task=task(0)), ended, completed()).runs
+
+
+def test_a_task_that_a_killed_worker_had_in_its_cache_and_did_not_take_is_no_attempt() -> None:
+    timed_out = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
+    untaken = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
+    untaken.workflow_task_timed_out_event_attributes.timeout_type = TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START
+    assert judged(described(task=task(0)), timed_out, untaken, completed()).runs
 
 
 def test_a_failure_before_the_last_task_is_over() -> None:
