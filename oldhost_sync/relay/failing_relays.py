@@ -7,7 +7,6 @@ handed nothing has nothing to tell.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,12 +18,10 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.alerts import close_alert, raise_alert, require_alerts
 from oldhost_sync.store.errors import StoreError
 
-logger = logging.getLogger(__name__)
-
 KIND = "relay-failing"
 LOOK_SECONDS = 5.0
-# While the database answers this duty. With the time until a relay notices, within the 30 s that are promised for
-# emergencies; longer than the pause after which a relay tries again when an outage is over.
+# So long a relay fails, while the database answers, before people are told: less than the 30 s that are promised for
+# emergencies, and more than the pause after which a relay tries again when an outage is over.
 LASTS_SECONDS = 12.0
 # In these the relay has the lease, and works. One on standby knows nothing of the other's failure.
 _WORKS = {RelayState.ACTIVE, RelayState.HOLDING_BACK}

@@ -48,8 +48,8 @@ RPC_TIMEOUT = timedelta(seconds=5)
 UNTAKEN_TASK_SECONDS = 8
 # Activities also wait for a free thread.
 UNTAKEN_ACTIVITY_SECONDS = 20
-# The failure of a workflow task that is being retried is among the last events, and so are the tasks that ended in time
-# outs before it: a relay's signals of some 30 s lie between them.
+# Among so many last events are the failure of a workflow task that is being retried, and three tasks in a row that
+# timed out after 10 s each, with a relay's signals of 30 s between them.
 LAST_EVENTS = 60
 # A killed worker leaves one task unfinished; more in a row are caused by the task itself.
 UNFINISHED_TASKS = 2
