@@ -17,7 +17,14 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.planner import ScenarioError
 from oldhost_sync.settings import SettingsError
 from oldhost_sync.settlement.errors import SettlementError
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, InvalidChange, StoreError, TlsFailed
+from oldhost_sync.store.errors import (
+    CommitUncertain,
+    DatabaseUnavailable,
+    InvalidChange,
+    StatementRefused,
+    StoreError,
+    TlsFailed,
+)
 from oldhost_sync.store.transactions import ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code
 
 if TYPE_CHECKING:
@@ -153,6 +160,8 @@ def _explain_database(error: StoreError | DBAPIError) -> str:
         return f"the database refuses us ({ACCESS_ERRORS[code]}): check SYNC_DATABASE_URL, and what its account may do."
     if isinstance(error, TlsFailed):
         return f"{error}. Check its certificate, and the TLS options of SYNC_DATABASE_URL."
+    if isinstance(error, StatementRefused):
+        return f"{error}. Undo what was changed in the database without `oldhost-sync migrate`; ask its administrator."
     if isinstance(error, DatabaseUnavailable):
         advice = "Start it, or check SYNC_DATABASE_URL; is `oldhost-sync up` running?"
         return f"the database can't be reached: {error}. {advice}"

@@ -26,7 +26,7 @@ from oldhost_sync.api.circuit import Circuit
 from oldhost_sync.api.problems import database_away, of_store_error, too_busy
 from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StatementRefused, TransactionContended
 from oldhost_sync.store.intake.change_recorder import NO_WAIT
 from oldhost_sync.store.transactions import (
     NOT_MIGRATED_ERRORS,
@@ -211,7 +211,7 @@ class Database:
     def _ended(self, future: asyncio.Future[Any]) -> None:
         now = self._last_end = self._clock()
         error = None if future.cancelled() else future.exception()
-        if isinstance(error, DatabaseUnavailable | CommitUncertain) and _code_behind(error) not in ONE_STATEMENT_ERRORS:
+        if isinstance(error, DatabaseUnavailable | CommitUncertain) and not _is_of_one_statement(error):
             # Not the error itself: it holds on to all that its frames held.
             known = type(error) if isinstance(error, DatabaseUnavailable) else DatabaseUnavailable
             self.circuit.failed(now, partial(of_store_error, known(str(error))))
@@ -227,5 +227,6 @@ def _in_transaction(fn: Callable[[Connection], T]) -> Callable[[Engine], T]:
     return lambda engine: run_in_transaction(engine, fn, attempts=limits.DATABASE_ATTEMPTS)
 
 
-def _code_behind(error: BaseException) -> int | None:
-    return None if error.__cause__ is None else error_code(error.__cause__)
+def _is_of_one_statement(error: BaseException) -> bool:
+    code = None if error.__cause__ is None else error_code(error.__cause__)
+    return isinstance(error, StatementRefused) or code in ONE_STATEMENT_ERRORS

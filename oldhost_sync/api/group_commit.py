@@ -26,6 +26,7 @@ from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.errors import (
     DatabaseUnavailable,
     InvalidChange,
+    StatementRefused,
     StoreError,
     TransactionContended,
     UnsuitableServer,
@@ -123,7 +124,7 @@ def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequen
     waits = LockWaits.FOR_NOTHING
     try:
         results = submit_changes(engine, host, changes, waits=waits, come_back=False, seconds_max=seconds)
-    except DBAPIError:
+    except (StatementRefused, DBAPIError):
         return [None] * len(changes)  # each is recorded alone, and whoever caused the error gets it
     return [None if isinstance(result, _NOT_RECORDED) else result for result in results]
 

@@ -29,6 +29,7 @@ from oldhost_sync.store.errors import (
     EntityRefused,
     IdempotencyConflict,
     InvalidChange,
+    StatementRefused,
     StoreError,
     TransactionContended,
 )
@@ -221,7 +222,7 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
     if isinstance(error, TransactionContended):
         detail = "Nothing was recorded: the row stayed locked by other requests."
         return unavailable("contended", "Other requests are changing the same entity", detail, f"{_AGAIN}.")
-    if isinstance(error, DatabaseUnavailable) and not isinstance(error, AccessRefused):
+    if isinstance(error, DatabaseUnavailable) and not isinstance(error, AccessRefused | StatementRefused):
         return database_away(str(error))
     return database_unsuitable(str(error))
 

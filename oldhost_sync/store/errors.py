@@ -4,7 +4,8 @@ StoreError
 ├── DatabaseUnavailable   the database; yes, later (nothing was committed)
 │   ├── StatementTooSlow      this statement; yes, later (nothing was committed)
 │   ├── TlsFailed             a certificate; yes, when it was corrected (nothing was committed)
-│   └── AccessRefused         the account; yes, when it was corrected (nothing was committed)
+│   ├── AccessRefused         the account; yes, when it was corrected (nothing was committed)
+│   └── StatementRefused      the platform: the database was changed; yes, when it was corrected (nothing was committed)
 ├── TransactionContended  no fault; yes, later (nothing was committed)
 │   └── RowLocked             who holds the row; yes, later (nothing was committed)
 ├── CommitUncertain       the network; look it up by its unique key first (it may have been committed)
@@ -47,6 +48,12 @@ class TlsFailed(DatabaseUnavailable):
 
 class AccessRefused(DatabaseUnavailable):
     """MariaDB refuses our account, or what it may do. New connections work as soon as that was corrected."""
+
+
+class StatementRefused(DatabaseUnavailable):
+    """MariaDB refuses a statement of ours as it is: somebody added a column or a trigger, or a limit of its own. Others
+    may work.
+    """
 
 
 class TransactionContended(StoreError):

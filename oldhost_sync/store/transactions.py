@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InternalError, NotSupportedError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from oldhost_sync.policy import limits
@@ -27,6 +27,7 @@ from oldhost_sync.store.errors import (
     CommitUncertain,
     DatabaseUnavailable,
     RowLocked,
+    StatementRefused,
     StatementTooSlow,
     StoreError,
     TlsFailed,
@@ -38,7 +39,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 TOLD_EVERY_SECONDS = 60.0
-# When each refusal was logged. There are only so many tables and rights.
+# Characters of a refused statement in the log.
+STATEMENT_TOLD = 120
+# When each refusal was logged. There are only so many tables, rights and additions of others.
 _told_at: dict[str, float] = {}
 
 _LOCK_WAIT = "SET SESSION innodb_lock_wait_timeout = %s"
@@ -90,6 +93,9 @@ READ_ONLY_ERRORS = {
 }
 # The server is not the one to work with now; another one may be, at the same address.
 NOT_PRIMARY_ERRORS = READ_ONLY_ERRORS | {1047: "cluster node not ready"}
+
+# A trigger's or routine's own refusal: its text may name values.
+_SIGNALLED = 1644
 
 # Of one statement only; others may succeed.
 ONE_STATEMENT_ERRORS = {1317, STATEMENT_TOO_SLOW, *_NO_RIGHT_ERRORS}
@@ -157,6 +163,8 @@ def told(error: Exception) -> str:
     code = error_code(error)
     if code is None or error.orig is None or is_the_values_fault(error):
         return f"MariaDB refuses a statement (MariaDB {code})"
+    if code == _SIGNALLED:
+        return f"a trigger or routine of the database refuses a statement (MariaDB {code})"
     return f"{error.orig.args[-1]} (MariaDB {code})"
 
 
@@ -173,6 +181,10 @@ def translate(error: Exception) -> StoreError | None:
         return None
     if refused := _refused_by_tls(error):
         return TlsFailed(f"TLS to the database failed: {refused}")
+    return _known_by_number(error) or _known_by_kind(error)
+
+
+def _known_by_number(error: DBAPIError) -> StoreError | None:
     code = error_code(error)
     if code in RETRIABLE_ERRORS:
         contended = RowLocked if code == LOCK_WAIT_TIMEOUT else TransactionContended
@@ -182,8 +194,16 @@ def translate(error: Exception) -> StoreError | None:
         return kind(f"{_option_that_forbids(error) or UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
     if code in ACCESS_ERRORS:
         return AccessRefused(f"{ACCESS_ERRORS[code]}{_missing_right(error)} (MariaDB {code})")
+    return None
+
+
+def _known_by_kind(error: DBAPIError) -> StoreError | None:
     if error.connection_invalidated:
         return DatabaseUnavailable("the database connection was lost")
+    code = error_code(error)
+    has_own_meaning = code is None or code in NOT_MIGRATED_ERRORS or is_the_values_fault(error)
+    if isinstance(error, OperationalError | InternalError | NotSupportedError) and not has_own_meaning:
+        return StatementRefused(told(error))
     return None
 
 
@@ -309,16 +329,20 @@ def _raise_known(error: DBAPIError | PoolTimeout) -> NoReturn:
     if known is None:
         raise error
     if isinstance(known, AccessRefused):
-        _tell(str(known))
+        _tell(f"MariaDB refuses our account: {known}")
+    if isinstance(known, StatementRefused) and isinstance(error, DBAPIError):
+        _tell(str(known), error.statement)
     raise known from error
 
 
-def _tell(refusal: str) -> None:
-    """Log it, once a minute: some callers are content to try again later, and nobody else would tell."""
+def _tell(refusal: str, statement: str | None = None) -> None:
+    """Log it, once a minute: some callers are content to try again later, and nobody else would tell. `statement`: with
+    placeholders, without values.
+    """
     now = time.monotonic()
     if now >= _told_at.get(refusal, float("-inf")) + TOLD_EVERY_SECONDS:
         _told_at[refusal] = now
-        logger.warning("MariaDB refuses our account: %s", refusal)
+        logger.warning("%s%s", refusal, f", in {' '.join(statement.split())[:STATEMENT_TOLD]}" if statement else "")
 
 
 def _once(engine: Engine, fn: Callable[[Connection], T]) -> T:

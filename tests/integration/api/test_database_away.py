@@ -23,9 +23,11 @@ from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.store import transactions
+from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
 from tests.integration.api.test_writes import count_changes
+from tests.integration.store.writing import change_sql
 
 if TYPE_CHECKING:
     from tests.conformance.private_mariadb import PrivateMariaDB
@@ -41,6 +43,14 @@ def stopped(mariadb_server: PrivateMariaDB, database_url: str) -> Iterator[Priva
     yield mariadb_server
     if not mariadb_server.child.running:
         mariadb_server.start()
+
+
+@pytest.fixture
+def root(mariadb_server: PrivateMariaDB, engine: Engine) -> Iterator[Engine]:
+    """Who may change the tables."""
+    root = create_engine(mariadb_server.root_url(str(engine.url.database)))
+    yield root
+    root.dispose()
 
 
 @pytest.fixture
@@ -145,6 +155,42 @@ def test_an_account_without_a_right_is_told_to_applications_and_breaks_no_circui
     assert "access denied to a table: INSERT" in refused.json()["detail"]
     assert "administrator" in refused.json()["action"]
     assert read.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "undo", "why"),
+    [
+        (
+            "ALTER TABLE outbox_events ADD COLUMN theirs INT NOT NULL",
+            "ALTER TABLE outbox_events DROP COLUMN theirs",
+            "Field 'theirs' doesn't have a default value (MariaDB 1364)",
+        ),
+        (
+            "CREATE TRIGGER theirs BEFORE INSERT ON units FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'Jo'",
+            "DROP TRIGGER theirs",
+            "a trigger or routine of the database refuses a statement (MariaDB 1644)",
+        ),
+    ],
+    ids=["column", "trigger"],
+)
+def test_what_somebody_added_to_the_database_is_told_as_the_reason_and_logged_once(
+    shop: httpx.Client, root: Engine, change: str, undo: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No fault of ours, so no 500; all else works, and so do writes as soon as it was undone."""
+    transactions._told_at.clear()
+    change_sql(root, change)
+    try:
+        answers = [shop.post(STATUS, json=CLEAN) for _ in range(3)]
+        assert shop.get("/api/units").status_code == 200
+    finally:
+        change_sql(root, undo)
+    for answer in answers:
+        assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "database-unsuitable")
+        assert answer.json()["detail"] == f"Nothing was recorded: {why}."
+    told = [record.getMessage() for record in caplog.records if record.name == transactions.__name__]
+    assert [line.partition(", in ")[0] for line in told] == [why]
+    assert "INSERT INTO " in told[0]
+    assert shop.post(STATUS, json=CLEAN).status_code == 202
 
 
 def test_while_the_account_is_refused_every_write_is_told_so(

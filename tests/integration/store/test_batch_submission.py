@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store import transactions
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StatementRefused
 from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_batch import Item, Result
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
@@ -169,13 +168,13 @@ def test_what_was_recorded_before_an_unexpected_error_is_told_as_recorded(engine
             holder.rollback()
 
         results = submit(engine, item("a"), item("held"), seconds_max=30, pause=let_go)
-    assert shown(results) == ["recorded", "DatabaseUnavailable"]
-    assert "refused this transaction (MariaDB 1644)" in str(results[1])
+    assert shown(results) == ["recorded", "StatementRefused"]
+    assert "(MariaDB 1644)" in str(results[1])
     assert len(rows(engine, "SELECT id FROM outbox_events")) == 2
 
 
 def test_an_unexpected_error_is_raised_where_nothing_was_recorded(engine: Engine) -> None:
-    with refused_by_the_database(engine, "held"), pytest.raises(DBAPIError, match="1644"):
+    with refused_by_the_database(engine, "held"), pytest.raises(StatementRefused, match="1644"):
         submit(engine, item("held"))
 
 
