@@ -208,7 +208,7 @@ def _writer_lines(writer: dict[str, Any]) -> Sequence[tuple[str, object]]:
             "{arrivals_per_s:.2f}/s arrive, {applied_per_s:.2f}/s applied, {service_ms:.0f} ms each".format(**rates),
         ),
         ("forecast", _forecast(writer)),
-        ("promises", f"will break: {', '.join(promises)}" if promises else "kept, by the forecast"),
+        ("promises", f"not kept, by the forecast: {', '.join(promises)}" if promises else "kept, by the forecast"),
     )
 
 
@@ -223,9 +223,9 @@ def _forecast(writer: dict[str, Any]) -> str:
     forecast = writer["forecast"]
     if not writer["waiting"]:
         return (
-            f"nothing is waiting behind the {writer['in_flight']} in flight"
+            f"nothing waits at the writer behind the {writer['in_flight']} in flight"
             if writer["in_flight"]
-            else "nothing is waiting"
+            else "nothing waits at the writer"
         )
     if forecast["drain_ms"] is None:
         return "never empty: more arrives than is applied"

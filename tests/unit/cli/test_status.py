@@ -27,8 +27,8 @@ def forecast_of(*, waiting: int = 0, in_flight: int = 0, **forecast: Any) -> str
 @pytest.mark.parametrize(
     ("writer", "said"),
     [
-        ({}, "nothing is waiting"),
-        ({"in_flight": 3}, "nothing is waiting behind the 3 in flight"),
+        ({}, "nothing waits at the writer"),
+        ({"in_flight": 3}, "nothing waits at the writer behind the 3 in flight"),
         ({"waiting": 5, "drain_ms": 2000, "oldest_age_ms": 3000}, "empty in 2.0 s, oldest then 3.0 s"),
         ({"waiting": 5, "drain_ms": None, "oldest_age_ms": None}, "never empty: more arrives than is applied"),
     ],
