@@ -1,8 +1,11 @@
 """How long an emergency takes to OldHost while everything else waits: accepted → OldHost's 200.
 
 A backlog that outlasts the measurement waits at 400 ms an operation. Emergencies are recorded one after the other, each
-after a pause of its own length, so that none waits for another; each fifth is of a unit whose older change waits, which
-must go first (invariant I4). Accepted is the database's time of the commit's change, applied is OldHost's own.
+after a pause, so that none waits for another; each fifth is of a unit whose older change waits, which must go first
+(invariant I4). Accepted is the database's time of the commit's change, applied is OldHost's own.
+
+Each waits for what is left of the operation on the wire, which is most of what differs between two of them. So they are
+spread evenly over an operation's time, for each system alike, and no chance decides who is quicker.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from bench.workload import Change, backlog, emergency, put_into_outbox, record
 from oldhost_sync.policy.changes import PriorityClass
 
 LATENCY_MS = 400
-PAUSE_SECONDS = (1.2, 2.2)
+PAUSE_SECONDS = 1.2
+OPERATION_SECONDS_MAX = 2.0  # then none is on the wire: nothing waits any more
 OLDER_WAITS_EVERY = 5
 FEW, FEW_SENT = 20, 4  # waiting and emergencies of the plain loop: it would take hours with more
 
@@ -41,8 +45,8 @@ def measure(stage: Stage) -> Result:
         conditions=[
             f"OldHost at {LATENCY_MS} ms, {waiting:,} other changes wait",
             (
-                f"one emergency every {PAUSE_SECONDS[0]:g} to {PAUSE_SECONDS[1]:g} s, each fifth of a unit whose older "
-                "change waits"
+                f"one emergency after a pause of {PAUSE_SECONDS:g} s, evenly spread over the operation on the wire; "
+                "each fifth of a unit whose older change waits"
             ),
             f"{count} emergencies each ({FEW_SENT} of the plain loop); through outbox, relay, Temporal and worker",
         ],
@@ -122,17 +126,19 @@ def _others(count: int) -> list[Change]:
 
 
 def _emergencies(deployment: Deployment, simulator: SimulatedHost, waiting: int, count: int) -> Waits:
-    chance = random.Random(5)
+    kinds = [number % OLDER_WAITS_EVERY == 0 for number in range(count)]
+    shares = {kind: _spread_evenly(kinds.count(kind)) for kind in (True, False)}
     accepted: dict[str, float] = {}
     behind_older: set[str] = set()
-    for number in range(count):
-        is_behind = number % OLDER_WAITS_EVERY == 0
+    for number, is_behind in enumerate(kinds):
+        simulator.journal(len(simulator.journal()), wait_seconds=OPERATION_SECONDS_MAX)  # one has just ended
+        time.sleep(shares[is_behind].pop() * LATENCY_MS / 1000)
         unit = f"u-{waiting - 1 - number:05}" if is_behind else f"locked-out-{number}"
         recorded = record(deployment.engine, deployment.host, emergency(unit, number))
         if is_behind:
             behind_older.add(recorded.idempotency_key)
         accepted[recorded.idempotency_key] = recorded.accepted_at.astimezone(UTC).timestamp()
-        time.sleep(chance.uniform(*PAUSE_SECONDS))
+        time.sleep(PAUSE_SECONDS)
     applied: dict[str, float] = {}
     deployment.wait_for("all emergencies applied", lambda: _read_applied(simulator, applied, accepted), 90)
     took = {key: applied[key] - at for key, at in accepted.items()}
@@ -140,6 +146,13 @@ def _emergencies(deployment: Deployment, simulator: SimulatedHost, waiting: int,
         [seconds for key, seconds in took.items() if key not in behind_older],
         [seconds for key, seconds in took.items() if key in behind_older],
     )
+
+
+def _spread_evenly(count: int) -> list[float]:
+    """Shares of an operation's time, in an order that is always the same but not a sequence."""
+    shares = [(number + 0.5) / count for number in range(count)]
+    random.Random(5).shuffle(shares)
+    return shares
 
 
 def _read_applied(simulator: SimulatedHost, applied: dict[str, float], wanted: dict[str, float]) -> bool:
