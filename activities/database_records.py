@@ -169,6 +169,7 @@ def _add_persisted_state(outstanding: messages.Outstanding, found: PersistedStat
     outstanding.dead_letters = found.dead_letters
     outstanding.paused = [found.pause.operator, found.pause.reason] if found.pause else None
     outstanding.ban_left_ms = found.ban_left_ms
+    outstanding.alert_sequence = found.alert_sequence
 
 
 def _id_of_activity() -> str:

@@ -267,8 +267,9 @@ class Outstanding:
     """Result of `load_outstanding`. The first page also has what else a new writer needs: `held`, entities with a
     dead letter as [entity_type, entity_id, [change ids]] (runs of release 1 only); `dead_letters`, their number;
     `paused`, by whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings,
-    for a writer that was started without any. The first page of a sweep has `paused`, and whether the ledger is
-    `halted` (None: not known). Both have `lists_states`: whether the writer's search attributes are registered.
+    for a writer that was started without any; `alert_sequence`, the number of its newest alert. The first page of a
+    sweep has `paused`, and whether the ledger is `halted` (None: not known). Both have `lists_states`: whether the
+    writer's search attributes are registered.
     `properties`: of the refs, as in `EnqueueBatch`.
 
     The lists' items are checked by `changes`: were they annotated, the SDK would take 20 µs more for each.
@@ -284,6 +285,7 @@ class Outstanding:
     dead_letters: int = 0
     halted: bool | None = None
     lists_states: bool | None = None
+    alert_sequence: int = 0
     properties: list[Any] = field(default_factory=list)
 
     def changes(self) -> Iterator[ChangeRef]:

@@ -27,6 +27,7 @@ class Relayed:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.waiting: deque[RawValue] = deque()
+        self._nudged = False
 
     def add(self, batch: RawValue) -> None:
         self.waiting.append(batch)
@@ -39,4 +40,12 @@ class Relayed:
             refs, no_refs = intake.read_refs(self.waiting.popleft())
             self._machine.enqueue(refs, now_ms)
             unreadable += no_refs
+            self._nudged = self._nudged or not (refs or no_refs)
         return unreadable
+
+    def take_nudge(self) -> bool:
+        """Whether an empty batch has come since the last call: the relay says that nothing has ended for long, though
+        changes wait.
+        """
+        nudged, self._nudged = self._nudged, False
+        return nudged

@@ -9,7 +9,6 @@ can't hold is rebuilt from MariaDB.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from temporalio.common import RawValue
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import snapshot
     from oldhost_sync.policy.changes import EntityKey
-    from oldhost_sync.policy.release import RELEASE_MIN, release_of_run
+    from oldhost_sync.policy.release import OUTLIVES_CLOCKS, RELEASE_MIN, release_of_run
     from oldhost_sync.policy.writer_policy import WriterPolicy
     from workflows import calls, intake, messages, status_report, validators
     from workflows.clock import Clock, now_ms, present_ms
@@ -33,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.reception import Reception
     from workflows.relayed_batches import Relayed
     from workflows.state_list import StateList
+    from workflows.timers import Timers
 
 UNREADABLE_ALERT_MS = 60_000
 
@@ -59,7 +59,7 @@ class SyncWriterWorkflow:
         self.relayed = Relayed(self.machine)
         self.acts = OperatorActs(self.machine, self._wake, lambda: self.next_run.leaving, given.decisions)
         self.direct = DirectChanges(self.host, self.machine, self.reception, self._wake, lambda: self.next_run.leaving)
-        self.timers: dict[int, asyncio.Task[None]] = {}  # running timers, by when they fire
+        self.timers = Timers(self._wake)
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
         self.listing = StateList(self.host)
@@ -293,6 +293,7 @@ class SyncWriterWorkflow:
             self.machine.dead_letters += len(dead)
         if self.machine.release > RELEASE_MIN:
             self.machine.dead_letters = page.dead_letters
+        self.machine.coalesced_alerts.number_above(page.alert_sequence)
         if self.machine.carried:
             return
         if page.paused is not None:
@@ -318,14 +319,14 @@ class SyncWriterWorkflow:
     # --------------------------------------------------------------------------------------------------------- waiting
 
     async def _wait(self) -> None:
-        """Wait until something happens. Set a timer only if no running one fires early enough: each costs history
-        (trap 18), and one that fires for nothing costs less than cancelling it.
-        """
+        """Wait until something happens or is due."""
         wake_at_ms = self.machine.watch_at_ms() if self.dispatcher.awaits_oldhost else self._wake_at_ms()
         if self.relayed.waiting or (self.reception.has_unread and not self.machine.draining):
             wake_at_ms = now_ms()
-        if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.timers):
-            self.timers[wake_at_ms] = asyncio.create_task(self._fire_at(wake_at_ms))
+        if self.relayed.take_nudge() and self.machine.release >= OUTLIVES_CLOCKS:
+            self.timers.distrust()
+        if wake_at_ms is not None:
+            self.timers.ensure(wake_at_ms, self.clock if self.machine.release > RELEASE_MIN else None)
         await workflow.wait_condition(lambda: self.wakeup_requested or self._may_leave())
 
     def _wake_at_ms(self) -> int | None:
@@ -339,14 +340,6 @@ class SyncWriterWorkflow:
         """Every waiting caller has its answer, and database activities have had their time."""
         at_work = (self.dispatcher.talking_to_oldhost and not self._leaves_at_once) or bool(self.relayed.waiting)
         return self.next_run.leaving and not at_work and workflow.all_handlers_finished()
-
-    async def _fire_at(self, at_ms: int) -> None:
-        fires_at_ms = max(at_ms, now_ms() + 1)
-        await workflow.sleep((fires_at_ms - now_ms()) / 1000, summary="until something is due")
-        del self.timers[at_ms]
-        if self.machine.release > RELEASE_MIN:
-            self.clock.fired(fires_at_ms)
-        self.wakeup_requested = True
 
     def _wake(self) -> None:
         self.wakeup_requested = True

@@ -151,6 +151,10 @@ class CoalescedAlerts(Alerts):
         self._waiting.pop(key, None)
         self._waiting[key] = alert
 
+    def number_above(self, sequence: int) -> None:
+        """The store has numbers up to this: an earlier run's, perhaps by a clock that was ahead of today's."""
+        self.sequence = max(self.sequence, sequence)
+
     def _numbered(self, alert: RaiseAlert, now_ms: int) -> RaiseAlert:
         if alert.sequence:
             return alert

@@ -43,7 +43,9 @@ DONE_AGAIN = 11
 KNOWS_ENDED_WORKERS = 12
 # Why a send or an opening failed is the reason for a standstill. Time in which nobody ran the writer is none. A run
 # that begins without its predecessor's state closes the alerts that a session disproves.
-TELLS_WHY = RELEASE = 13
+TELLS_WHY = 13
+# A run that the relay nudges does not rely on the timers that it has begun: Temporal's clock may have been set back.
+OUTLIVES_CLOCKS = RELEASE = 14
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5

@@ -18,7 +18,15 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.relay.writer_watch import Action, CloseAlerts, OpenAlert, StartWriter, TemporalAway, WriterWatch
+from oldhost_sync.relay.writer_watch import (
+    Action,
+    CloseAlerts,
+    NudgeWriter,
+    OpenAlert,
+    StartWriter,
+    TemporalAway,
+    WriterWatch,
+)
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, Writers
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
@@ -36,6 +44,7 @@ ASKED_AT_A_TIME = 5
 class _Host:
     watch: WriterWatch = field(default_factory=WriterWatch)
     progress: HostProgress | None = None
+    moved_at: float = float("-inf")  # when it had nothing outstanding, or a new fate
     looked_at: float = float("-inf")
     trouble: str = ""
     hinders_roles: bool = False
@@ -84,6 +93,8 @@ class Watchdog:
     def _is_due(self, host: _Host, found: HostProgress, now: float) -> bool:
         """False if there are new fates, or if nothing is outstanding and the last check was a short time ago."""
         before, host.progress = host.progress, found
+        if before is None or before.fates != found.fates or not found.outstanding:
+            host.moved_at = now
         if not host.watch.is_calm or host.looked_at == float("-inf"):
             return True
         if found.outstanding and (before is None or before.fates == found.fates):
@@ -112,7 +123,7 @@ class Watchdog:
             seen = await self._ask(name)
             host.trouble = "Temporal does not answer" if isinstance(seen, TemporalAway) else trouble(seen)
             host.hinders_roles = isinstance(seen, TemporalAway) or seen.hinders_roles
-            for action in host.watch.look(seen, now, waiting=found.outstanding):
+            for action in host.watch.look(seen, now, waiting=found.outstanding, quiet_s=now - host.moved_at):
                 with failures.of(name):
                     await self._act(name, action)
 
@@ -125,6 +136,8 @@ class Watchdog:
     async def _act(self, host: str, action: Action) -> None:
         if isinstance(action, StartWriter):
             await self._start(host)
+        elif isinstance(action, NudgeWriter):
+            await self._nudge(host)
         elif isinstance(action, OpenAlert):
             kind, message = action.kind, action.message
             # Here and below a conflict is not retried: the next check does the same, and the other hosts would wait.
@@ -148,6 +161,12 @@ class Watchdog:
             logger.warning("the writer of %s can't be started: %s", host, error)
         else:
             logger.warning("the writer of %s did not run and was started", host)
+
+    async def _nudge(self, host: str) -> None:
+        try:
+            await self.writers.nudge(host)
+        except TemporalDoesNotAnswer as error:
+            logger.warning("the writer of %s can't be nudged: %s", host, error)
 
 
 def _close_alerts(connection: Connection, host: str, over: CloseAlerts) -> None:

@@ -24,11 +24,19 @@ LASTS_SECONDS = {FAILING: 6.0, NO_WORKER: 6.0, AWAY: 10.0}
 # A writer that was started and has ended again is not started at every check.
 START_PAUSE_SECONDS = 5.0
 START_PAUSE_SECONDS_MAX = 60.0
+# A writer that seems well is nudged if nothing has ended for this long though changes wait. As a rule this is longer
+# than the debounce, so that it costs nothing in ordinary use.
+QUIET_SECONDS_MAX = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class StartWriter:
     """Start the writer, or attach to it when it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NudgeWriter:
+    """Let the running writer begin new timers. Those that it has are hours late if Temporal's clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,7 @@ class CloseAlerts:
     kinds: tuple[str, ...]
 
 
-Action = StartWriter | OpenAlert | CloseAlerts
+Action = StartWriter | NudgeWriter | OpenAlert | CloseAlerts
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +74,19 @@ class WriterWatch:
         self._open = set(KINDS)
         self._starts = 0
         self._started_at = float("-inf")
+        self._nudged_at = float("-inf")
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing was wrong at the last check."""
         return not self._trouble
 
-    def look(self, seen: WriterHealth | TemporalAway, now: float, *, waiting: bool) -> list[Action]:
-        """What to do now; a start comes first, since it waits for no row."""
+    def look(
+        self, seen: WriterHealth | TemporalAway, now: float, *, waiting: bool, quiet_s: float = 0.0
+    ) -> list[Action]:
+        """What to do now; a start comes first, since it waits for no row. `quiet_s`: for how long no change has got its
+        fate.
+        """
         kind, message = _trouble(seen, waiting=waiting)
         if kind != self._trouble:
             self._trouble, self._since = kind, now
@@ -84,6 +97,9 @@ class WriterWatch:
             actions.append(StartWriter())
         elif not kind and now >= self._started_at + START_PAUSE_SECONDS_MAX:
             self._starts = 0
+        if not kind and waiting and min(quiet_s, now - self._nudged_at) >= QUIET_SECONDS_MAX:
+            self._nudged_at = now
+            actions.append(NudgeWriter())
         if over := tuple(sorted(self._open - {kind})):
             self._open &= {kind}
             actions.append(CloseAlerts(over))

@@ -33,6 +33,7 @@ class Writers(Protocol):
     """What the watchdog asks of Temporal. Each raises TemporalDoesNotAnswer."""
 
     async def start(self, host: str) -> None: ...
+    async def nudge(self, host: str) -> None: ...
     async def health(self, host: str) -> WriterHealth: ...
 
 
@@ -54,6 +55,9 @@ class TemporalWriters:
 
     async def start(self, host: str) -> None:
         await self._asked(lambda client: temporal.start_writer(client, host, self._policy))
+
+    async def nudge(self, host: str) -> None:
+        await self._asked(lambda client: temporal.signal_enqueue(client, host, self._policy, []))
 
     async def health(self, host: str) -> WriterHealth:
         return await self._asked(lambda client: writer_health(client, host, is_polled=self._is_polled))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
@@ -31,6 +31,14 @@ _REMEMBER_CLOSING = (
     "ON DUPLICATE KEY UPDATE sequence = GREATEST(sequence, VALUES(sequence)), closed_at = VALUES(closed_at)"
 )
 _FORGET_CLOSINGS = "DELETE FROM alert_closings WHERE host = %s AND closed_at < UTC_TIMESTAMP(6) - INTERVAL 1 DAY"
+
+# The numbers that a later opening or closing is compared with.
+_NEWEST_SEQUENCE = text(
+    "SELECT GREATEST("
+    "(SELECT COALESCE(MAX(sequence), 0) FROM alerts FORCE INDEX (ix_alerts_closed) "
+    "WHERE host = :host AND closed_at IS NULL), "
+    "(SELECT COALESCE(MAX(sequence), 0) FROM alert_closings WHERE host = :host))"
+)
 
 State = Literal["open", "closed", "all"]
 
@@ -164,6 +172,13 @@ def _remember_closing(connection: Connection, host: str, key: str, sequence: int
     """Remember the closing while an older opening of this cause may still arrive; deletes those older than a day."""
     connection.exec_driver_sql(_REMEMBER_CLOSING, (host, key, sequence))
     connection.exec_driver_sql(_FORGET_CLOSINGS, (host,))
+
+
+def newest_sequence(connection: Connection, host: str) -> int:
+    """The highest number that the store compares others with; 0 if there is none. Whoever numbers a host's alerts must
+    begin above it: by a clock that was set back since, all its alerts would count as older, and be ignored.
+    """
+    return int(connection.execute(_NEWEST_SEQUENCE, {"host": host}).scalar_one())
 
 
 def require_alerts(connection: Connection) -> None:

@@ -21,8 +21,8 @@ NEXT = RELEASE + 1
 _CHANGES = (
     (
         "oldhost_sync/policy/release.py",
-        f"TELLS_WHY = RELEASE = {RELEASE}",
-        f"TELLS_WHY = {RELEASE}\nRELEASE = {NEXT}",
+        f"OUTLIVES_CLOCKS = RELEASE = {RELEASE}",
+        f"OUTLIVES_CLOCKS = {RELEASE}\nRELEASE = {NEXT}",
     ),
     ("oldhost_sync/policy/release.py", "SNAPSHOT_SINCE = {", f"SNAPSHOT_SINCE = {{{VERSION + 1}: {NEXT}, "),
     (

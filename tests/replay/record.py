@@ -295,6 +295,18 @@ async def begun_anew(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def outlives_clocks(writer: Writer) -> None:
+    """Release 14: debounce, a ban, and time between; a clock that goes back can't be played here."""
+    for number in range(8):
+        await writer.take((LWW, TXN)[number % 2], f"unit-{number % 3}", f"state {number}")
+    await writer.skip(200)
+    await answered(writer, "unit-banned", Reply.BAN)
+    await writer.until(lambda: writer.world.told("ban"))
+    await writer.take(EMERGENCY, "unit-1")
+    await writer.skip(2000)
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -315,6 +327,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "by_hand": by_hand,
     "ended_worker": ended_worker,
     "begun_anew": begun_anew,
+    "outlives_clocks": outlives_clocks,
 }
 
 

@@ -54,9 +54,9 @@ class LaterNemesis:
         self.world.sometimes.hit(f"a clock set {'back' if jump_s < 0 else 'forward'}: database")
 
     def do_jump_temporal_clock(self) -> None:
-        """Timers and timeouts go by a steady clock; what the workflow is told is the server's."""
+        """Timers that run fire by it, so they are late if it is set back. Timeouts are not."""
         jump_s = self.random.choice(self.world.clock_jumps_s)
-        self.world.temporal_offset += jump_s
+        self.world.step_temporal_clock(jump_s)
         self.world.sometimes.hit(f"a clock set {'back' if jump_s < 0 else 'forward'}: Temporal")
 
     def do_jump_worker_clock(self) -> None:

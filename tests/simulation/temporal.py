@@ -84,6 +84,11 @@ class Server:
         self._ids = 0
         self.records = RunRecords(hub)
 
+    @property
+    def now(self) -> float:
+        """Its clock, in epoch seconds; faults set it forward and back."""
+        return float(self.hub.now + self.world.temporal_offset)
+
     # ----------------------------------------------------------------------------------------------------- the workflow
 
     def start(self, given: Any) -> Run:

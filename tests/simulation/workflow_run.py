@@ -21,6 +21,7 @@ from temporalio.common import MetricMeter, RawValue, TypedSearchAttributes
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from oldhost_sync.policy.release import OUTLIVES_CLOCKS
 from tests.simulation.temporal_limits import TemporalLimits
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
@@ -58,7 +59,7 @@ class Run(asyncio.AbstractEventLoop):
         self.details = ""
         self._ready: deque[asyncio.Handle] = deque()
         self._conditions: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
-        self._now: float = self.hub.now + server.world.temporal_offset
+        self._now: float = server.now
         self.handlers = 0
         self._uuids = 0
         workflow._Runtime.set_on_loop(self, self)  # type: ignore[arg-type]
@@ -96,7 +97,7 @@ class Run(asyncio.AbstractEventLoop):
         if self.closed:
             return
         # As the SDK has it: a run's time never goes back.
-        self._now = max(self._now, self.hub.now + self.server.world.temporal_offset)
+        self._now = max(self._now, self.server.now)
         began_s = time.thread_time()
         self.events += 3
         self.server.tasks_done += 1
@@ -155,8 +156,13 @@ class Run(asyncio.AbstractEventLoop):
         self.events += 1
         self.server.timers += 1
 
+        fires_at = self.server.now + delay
+
         def due() -> None:
-            if not handle.cancelled():
+            left = fires_at - self.server.now
+            if left > 0 and self.instance.machine.release >= OUTLIVES_CLOCKS:
+                self.hub.after(left, due)  # the clock was set back; runs of earlier releases stand still
+            elif not handle.cancelled():
                 self.add(lambda: self._ready.append(handle), history=1)
 
         self.hub.after(delay, due)

@@ -20,6 +20,7 @@ from tests.simulation.hub import EPOCH, Hub, Process
 from tests.simulation.invariants import Always, after_healing
 from tests.simulation.later_nemesis import LaterNemesis
 from tests.simulation.nemesis import Nemesis
+from tests.simulation.nudges import Nudges
 from tests.simulation.oldhost import OldHost
 from tests.simulation.operator_fuzzer import OperatorFuzzer
 from tests.simulation.roles import HOST, MARKER, Api, Applications, Operators, RelayProcess, Wish
@@ -100,6 +101,7 @@ class World:
         self._submitted = 0.0
         self.database_offset = 0.0
         self.temporal_offset = 0.0
+        self.nudges: Nudges | None = None
         self.clock_jumps_s: tuple[float, ...] = (-7200.0, -120.0, -2.0, 2.0, 120.0, 7200.0)
         self.database = Database(lambda: self.hub.now + self.database_offset)
         self.always = Always(self)
@@ -346,6 +348,11 @@ class World:
     def temporal_back(self) -> None:
         self.temporal.away = False
         self.temporal.give_out()
+
+    def step_temporal_clock(self, seconds: float) -> None:
+        self.temporal_offset += seconds
+        if seconds < 0 and self.nudges is None:
+            self.nudges = Nudges(self)
 
     def database_back(self) -> None:
         self.weather.down = False

@@ -140,6 +140,7 @@ class Books:
     halts_are_late: bool = False
     paused: list[str] | None = None
     sequence: int = 0
+    alert_sequence: int = 0  # of the alerts that are stored already
 
     # ------------------------------------------------------------------------------------------------------- changes
 
@@ -174,6 +175,7 @@ class Books:
         )
         if not request.after_id and request.part == "emergencies":
             page.dead_letters = len(self.dead_letters())
+            page.alert_sequence = self.alert_sequence
             page.paused = self.paused
             page.ban_left_ms = self.banned_until_ms - now_ms if self.banned_until_ms else None
         if not request.after_id and request.part == "sweep":

@@ -1,7 +1,7 @@
-"""The state that outlives a run of the writer: a pause, a ban, entities held behind a dead letter.
+"""The state that outlives a run of the writer: a pause, a ban, entities held behind a dead letter, its alerts' numbers.
 
 A writer that begins without state (its first start, or after its state was lost) must read it, or it would send while
-paused.
+paused, and its alerts could be ignored.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.store.alerts import newest_sequence
 from oldhost_sync.store.audit import AuditedAct, current_pause
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.outbox.outstanding_changes import dead_letters, held_entities
@@ -22,13 +23,15 @@ _BAN_LEFT_MS = text(BAN_LEFT_MS)
 @dataclass(frozen=True, slots=True)
 class PersistedState:
     """`dead_letters`: how many there are. `held`: (entity_type, entity_id, ids of its dead letters), for runs of
-    release 1. `ban_left_ms`: the remaining time of the last ban, negative when it is over.
+    release 1. `ban_left_ms`: the remaining time of the last ban, negative when it is over. `alert_sequence`: the number
+    of its newest alert.
     """
 
     held: list[tuple[str, str, list[int]]]
     pause: AuditedAct | None
     ban_left_ms: int | None
     dead_letters: int
+    alert_sequence: int
 
 
 def read_persisted_state(connection: Connection, host: str, *, held: bool = True) -> PersistedState:
@@ -41,6 +44,7 @@ def read_persisted_state(connection: Connection, host: str, *, held: bool = True
         current_pause(connection, host),
         None if left is None else int(left),
         dead_letters(connection, host),
+        newest_sequence(connection, host),
     )
 
 

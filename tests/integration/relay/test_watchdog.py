@@ -35,9 +35,13 @@ class KnownWriters:
         self.known = health
         self.asked: list[str] = []
         self.started: list[str] = []
+        self.nudged: list[str] = []
 
     async def start(self, host: str) -> None:
         self.started.append(host)
+
+    async def nudge(self, host: str) -> None:
+        self.nudged.append(host)
 
     async def health(self, host: str) -> WriterHealth:
         self.asked.append(host)
@@ -94,6 +98,22 @@ def test_a_writer_that_has_ended_is_started_by_one_look_though_an_alert_is_locke
         with pytest.raises(HostsFailed, match="1205"):
             asyncio.run(Stage(engine, writers).looks(0))
     assert writers.started == [HOST]
+
+
+def test_a_writer_that_seems_well_is_nudged_when_nothing_has_ended_for_long_though_changes_wait(engine: Engine) -> None:
+    """The timers that it waits for may be hours late."""
+    writers = KnownWriters()
+    stage = Stage(engine, writers)
+    asyncio.run(stage.looks(0, 200, 400))
+    assert writers.nudged == []  # nothing waits
+    recorded(engine)
+    asyncio.run(stage.looks(500, 579))
+    assert writers.nudged == []
+    asyncio.run(stage.looks(580))
+    assert writers.nudged == [HOST]
+    change_sql(engine, f"INSERT INTO nonce_ledger (host, fate_sequence) VALUES ('{HOST}', 1)")  # a fate
+    asyncio.run(stage.looks(800))
+    assert writers.nudged == [HOST]
 
 
 def test_an_outage_ends_a_look_and_is_not_waited_for_by_each_host(
