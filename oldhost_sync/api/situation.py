@@ -88,7 +88,7 @@ _NO_WRITER_STEPS = {
     "writer-missing": "The relay starts it within seconds. If it does not: is a relay running? `oldhost-sync relay`.",
     "paused-in-temporal": "Unpause it in Temporal: `temporal workflow unpause -w sync-writer:HOST`.",
     "writer-failing": "Deploy the release that the run began with, or terminate the run in Temporal's UI.",
-    "no-worker": "Start a worker: `oldhost-sync worker`.",
+    "no-worker": "Start a worker: `oldhost-sync worker`. If workers are at work, see the alert no-worker.",
 }
 _TEMPORAL_STEP = (
     "Check that Temporal and a worker are running. Until then changes are still accepted, and nothing is lost."

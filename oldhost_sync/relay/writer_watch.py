@@ -138,5 +138,5 @@ def _trouble(seen: WriterHealth | TemporalAway, *, waiting: bool) -> tuple[str, 
         return FAILING, f"the writer is stuck: {seen.error}"
     # With nothing to do no worker is needed; an untaken task is something to do.
     if seen.state is WriterState.NO_WORKER and (waiting or seen.since is not None):
-        return NO_WORKER, f"{seen.error}: start one, or find out why the running ones take no tasks"
+        return NO_WORKER, f"{seen.error}: {seen.advice or 'start one, or find out why the running ones take no tasks'}"
     return "", ""

@@ -15,7 +15,8 @@ from temporalio.service import RPCError
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.temporal import client as temporal
-from oldhost_sync.temporal.writer_health import WriterHealth, is_no_namespace, is_task_queue_polled, writer_health
+from oldhost_sync.temporal.waiting_tasks import Pollers, TaskSights
+from oldhost_sync.temporal.writer_health import WriterHealth, is_no_namespace, task_queue_pollers, writer_health
 from workflows.messages import WriterPolicy
 
 T = TypeVar("T")
@@ -43,7 +44,8 @@ class TemporalWriters:
     def __init__(self, policy: WriterPolicy, connect: Callable[[], Awaitable[Client]] = temporal.connect) -> None:
         self._policy = policy
         self._client = temporal.SharedClient(connect, CALL_SECONDS_MAX)
-        self._polled: tuple[float, asyncio.Task[bool]] | None = None
+        self._sights = TaskSights()
+        self._polled: tuple[float, asyncio.Task[Pollers]] | None = None
 
     async def connected(self) -> Client:
         """The client for all hosts. Raises what connecting raises."""
@@ -60,7 +62,7 @@ class TemporalWriters:
         await self._asked(lambda client: temporal.signal_enqueue(client, host, self._policy, []))
 
     async def health(self, host: str) -> WriterHealth:
-        return await self._asked(lambda client: writer_health(client, host, is_polled=self._is_polled))
+        return await self._asked(lambda client: writer_health(client, host, pollers=self._pollers, sights=self._sights))
 
     async def _asked(self, ask: Callable[[Client], Awaitable[T]]) -> T:
         try:
@@ -69,14 +71,14 @@ class TemporalWriters:
         except (RPCError, RuntimeError, TimeoutError) as error:
             raise TemporalDoesNotAnswer(_reason(error)) from error
 
-    async def _is_polled(self) -> bool:
+    async def _pollers(self) -> Pollers:
         now = time.monotonic()
         if self._polled is None or (self._polled[1].done() and now >= self._polled[0] + POLLED_FRESH_SECONDS):
-            self._polled = now, asyncio.ensure_future(self._ask_polled())
+            self._polled = now, asyncio.ensure_future(self._ask_pollers())
         return await asyncio.shield(self._polled[1])
 
-    async def _ask_polled(self) -> bool:
-        return await is_task_queue_polled(await self._client.get())
+    async def _ask_pollers(self) -> Pollers:
+        return await task_queue_pollers(await self._client.get())
 
 
 def _reason(error: Exception) -> str:

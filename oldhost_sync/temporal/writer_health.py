@@ -1,8 +1,7 @@
 """The health of a host's writer from Temporal's records: whether it runs, its tasks succeed, and a worker takes them.
 
 A query can't show this: a closed run answers queries as if it were running, and a run whose workflow task fails answers
-none. :func:`judge` is pure. Times are compared with this machine's clock, which may differ from the server's, so the
-watchdog raises an alert only if the same trouble persists.
+none. :func:`judge` is pure. No time of Temporal's is compared with this machine's clock (see `waiting_tasks`).
 """
 
 from __future__ import annotations
@@ -11,11 +10,10 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import takewhile
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import (
     EventType,
@@ -29,7 +27,7 @@ from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo, WorkflowExecutionPauseInfo
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo, WorkflowExecutionPauseInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     DescribeWorkflowExecutionRequest,
@@ -40,14 +38,18 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync.temporal.payload_encryption import KeyMissing
+from oldhost_sync.temporal.waiting_tasks import (
+    Pollers,
+    TaskSights,
+    Untaken,
+    due_task,
+    instant_of,
+    known_pollers,
+    waiting_tasks,
+)
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, workflow_id
 
 RPC_TIMEOUT = timedelta(seconds=5)
-# A polling worker takes a task within milliseconds; the task of a killed worker returns to the shared queue within
-# seconds.
-UNTAKEN_TASK_SECONDS = 8
-# Activities also wait for a free thread.
-UNTAKEN_ACTIVITY_SECONDS = 20
 # Among so many last events are the failure of a workflow task that is being retried, and three tasks in a row that
 # timed out after 10 s each, with a relay's signals of 30 s between them.
 LAST_EVENTS = 60
@@ -55,6 +57,11 @@ LAST_EVENTS = 60
 UNFINISHED_TASKS = 2
 ERROR_LENGTH_MAX = 300
 
+# Temporal forgets a task when its clock is set back.
+_CURE = (
+    "restart Temporal, or terminate the run (`temporal workflow terminate -w {}`): the relay starts another, and "
+    "nothing is lost"
+)
 _TASK_ENDS = {
     EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
@@ -75,12 +82,15 @@ class WriterState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriterHealth:
-    """`error`: what is wrong; empty if nothing is. `since`: when it began, by Temporal's clock."""
+    """`error`: what is wrong; empty if nothing is. `since`: when it began, by Temporal's clock. `advice`: what to do,
+    if it is not what this state usually needs.
+    """
 
     state: WriterState
     error: str = ""
     run_id: str = ""
     since: datetime | None = None
+    advice: str = ""
 
     @property
     def runs(self) -> bool:
@@ -103,18 +113,25 @@ def trouble(health: WriterHealth) -> str:
 
 
 async def writer_health(
-    client: Client, host: str, *, is_polled: Callable[[], Awaitable[bool]] | None = None
+    client: Client,
+    host: str,
+    *,
+    pollers: Callable[[], Awaitable[Pollers]] | None = None,
+    sights: TaskSights | None = None,
 ) -> WriterHealth:
     """The health of the writer of `host`. Raises RPCError when Temporal does not answer.
 
-    `is_polled`: whether a worker polls the writers' task queue. Callers that ask for many hosts ask once for all.
+    `pollers`: who polls the writers' task queue. Callers that ask for many hosts ask once for all. `sights`: what a
+    caller that watches remembers; one that looks once has asked the writer in vain before (see `due_task`).
     """
     described = await describe_writer(client, host)
     if described is None:
         return WriterHealth(WriterState.MISSING, "the writer was never started, or Temporal has forgotten it")
     events = await _last_events(client, described) if _asks_for_events(described) else ()
-    polled = await (is_polled() if is_polled else is_task_queue_polled(client))
-    return judge(described, events, polled=polled, now=datetime.now(UTC))
+    polling = await (pollers() if pollers else task_queue_pollers(client))
+    tasks = waiting_tasks(described)
+    untaken = sights.untaken(host, tasks, polling) if sights else due_task(tasks)
+    return judge(described, events, polled=bool(polling), untaken=untaken)
 
 
 async def describe_writer(client: Client, host: str) -> DescribeWorkflowExecutionResponse | None:
@@ -155,8 +172,8 @@ def is_running(described: DescribeWorkflowExecutionResponse) -> bool:
     return described.workflow_execution_info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
 
 
-async def is_task_queue_polled(client: Client, within: timedelta = RPC_TIMEOUT) -> bool:
-    """Whether a worker has asked for workflow tasks in the last five minutes (Temporal remembers no longer).
+async def task_queue_pollers(client: Client, within: timedelta = RPC_TIMEOUT) -> Pollers:
+    """The workers that have asked for workflow tasks in the last five minutes (Temporal remembers no longer).
 
     Raises RPCError when Temporal does not answer.
     """
@@ -168,23 +185,31 @@ async def is_task_queue_polled(client: Client, within: timedelta = RPC_TIMEOUT) 
         ),
         timeout=within,
     )
-    return bool(answer.pollers)
+    return known_pollers(answer.pollers)
 
 
 def judge(
-    described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent], *, polled: bool, now: datetime
+    described: DescribeWorkflowExecutionResponse,
+    last_events: Sequence[HistoryEvent],
+    *,
+    polled: bool,
+    untaken: Untaken | None,
 ) -> WriterHealth:
     """The health that a description shows. `last_events`: newest first, needed for a closed run or a pending task."""
     info = described.workflow_execution_info
     run_id = info.execution.run_id
     is_paused = info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
     if not is_paused and not is_running(described):
-        return WriterHealth(WriterState.CLOSED, _how_it_ended(described, last_events), run_id, _at(info.close_time))
+        return WriterHealth(
+            WriterState.CLOSED, _how_it_ended(described, last_events), run_id, instant_of(info.close_time)
+        )
     if (info.type.name, info.task_queue) != (WORKFLOW_TYPE, TASK_QUEUE):
-        return WriterHealth(WriterState.FAILING, _whose_it_is(info), run_id, _at(info.start_time))
+        return WriterHealth(WriterState.FAILING, _whose_it_is(info), run_id, instant_of(info.start_time))
     if is_paused:
         pause = described.workflow_extended_info.pause_info
-        return WriterHealth(WriterState.PAUSED_IN_TEMPORAL, _who_paused_it(pause), run_id, _at(pause.paused_time))
+        return WriterHealth(
+            WriterState.PAUSED_IN_TEMPORAL, _who_paused_it(pause), run_id, instant_of(pause.paused_time)
+        )
     paused = _paused_activity(described)
     if paused is not None:
         return WriterHealth(WriterState.PAUSED_IN_TEMPORAL, paused[1], run_id, paused[0])
@@ -192,12 +217,11 @@ def judge(
     if failed is not None:
         since, error = failed
         return WriterHealth(WriterState.FAILING, error, run_id, since)
-    untaken = _untaken(described, now)
-    if untaken is None and not polled:
-        untaken = None, "no worker asks for its tasks"
     if untaken is not None:
-        since, error = untaken
-        return WriterHealth(WriterState.NO_WORKER, error, run_id, since)
+        advice = _CURE.format(info.execution.workflow_id) if untaken.is_withheld else ""
+        return WriterHealth(WriterState.NO_WORKER, _who_does_not_take_it(untaken), run_id, untaken.task.since, advice)
+    if not polled:
+        return WriterHealth(WriterState.NO_WORKER, "no worker asks for its tasks", run_id)
     return WriterHealth(WriterState.RUNNING, run_id=run_id)
 
 
@@ -251,7 +275,7 @@ def _paused_activity(described: DescribeWorkflowExecutionResponse) -> tuple[date
         if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED:
             pause, name = activity.pause_info, f"{activity.activity_type.name} (id {activity.activity_id})"
             what = f"a person paused its activity {name} in Temporal"
-            return _at(pause.pause_time), _with_reasons(what, pause.manual.identity, pause.manual.reason)
+            return instant_of(pause.pause_time), _with_reasons(what, pause.manual.identity, pause.manual.reason)
     return None
 
 
@@ -280,7 +304,7 @@ def _failed_task(
     in_vain = list(takewhile(lambda end: end.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, ends))
     if not in_vain:
         return None
-    last, since = in_vain[0], _at(in_vain[-1].event_time)
+    last, since = in_vain[0], instant_of(in_vain[-1].event_time)
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
         message = _message(last.workflow_task_failed_event_attributes.failure)
         return since, _short(f"its workflow task fails: {message or 'no reason given'}")
@@ -304,29 +328,11 @@ def _by_others(event: HistoryEvent) -> bool:
     }
 
 
-def _untaken(described: DescribeWorkflowExecutionResponse, now: datetime) -> tuple[datetime | None, str] | None:
-    task = described.pending_workflow_task
-    if described.HasField("pending_workflow_task") and not task.HasField("started_time"):
-        since = _at(task.scheduled_time)
-        if _waits(since, now, UNTAKEN_TASK_SECONDS):
-            return since, "no worker takes its workflow task"
-    for activity in described.pending_activities:
-        since = _scheduled(activity)
-        if _waits(since, now, UNTAKEN_ACTIVITY_SECONDS):
-            return since, f"no worker takes its activity {activity.activity_type.name}"
-    return None
-
-
-def _scheduled(activity: PendingActivityInfo) -> datetime | None:
-    if activity.state != PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED:
-        return None
-    if activity.HasField("next_attempt_schedule_time"):
-        return _at(activity.next_attempt_schedule_time)
-    return _at(activity.scheduled_time)
-
-
-def _waits(since: datetime | None, now: datetime, seconds: float) -> bool:
-    return since is not None and now - since > timedelta(seconds=seconds)
+def _who_does_not_take_it(untaken: Untaken) -> str:
+    if untaken.is_withheld:
+        return "workers poll, but Temporal does not hand out its workflow task"
+    activity = untaken.task.activity
+    return f"no worker takes its activity {activity}" if activity else "no worker takes its workflow task"
 
 
 def _message(failure: Failure) -> str:
@@ -346,7 +352,3 @@ def _with_reasons(text: str, *reasons: str) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= ERROR_LENGTH_MAX else text[: ERROR_LENGTH_MAX - 1] + "…"
-
-
-def _at(stamp: Timestamp) -> datetime | None:
-    return stamp.ToDatetime(tzinfo=UTC) if stamp.seconds else None

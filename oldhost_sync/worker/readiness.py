@@ -12,7 +12,8 @@ from temporalio.service import RPCError
 
 from oldhost_sync.probes.health import NEEDS_LOOK_SECONDS, Readiness, troubles
 from oldhost_sync.probes.needs import database_need, temporal_need
-from oldhost_sync.temporal.writer_health import is_task_queue_polled, trouble, writer_health
+from oldhost_sync.temporal.waiting_tasks import Pollers, TaskSights
+from oldhost_sync.temporal.writer_health import task_queue_pollers, trouble, writer_health
 
 # Describing a writer costs Temporal some milliseconds, so a hundred hosts are checked in several rounds.
 HOSTS_AT_A_TIME = 20
@@ -42,20 +43,20 @@ async def watch_readiness(
 
 async def _watch_writers(client: Client, hosts: Sequence[str], found: dict[str, str]) -> None:
     """Keep in `found` what is wrong with each host's writer, as of the last time that Temporal answered."""
-    first = 0
+    first, sights = 0, TaskSights()
     while True:
         page = [hosts[(first + number) % len(hosts)] for number in range(min(HOSTS_AT_A_TIME, len(hosts)))]
         first += len(page)
         with contextlib.suppress(RPCError, RuntimeError):  # Temporal has its own check
-            found |= await _troubles_of_writers(client, page)
+            found |= await _troubles_of_writers(client, page, sights)
         await asyncio.sleep(WRITERS_LOOK_SECONDS)
 
 
-async def _troubles_of_writers(client: Client, hosts: Sequence[str]) -> dict[str, str]:
-    polled = await is_task_queue_polled(client)
+async def _troubles_of_writers(client: Client, hosts: Sequence[str], sights: TaskSights) -> dict[str, str]:
+    pollers = await task_queue_pollers(client)
 
-    async def known() -> bool:
-        return polled
+    async def known() -> Pollers:
+        return pollers
 
-    seen = {host: await writer_health(client, host, is_polled=known) for host in hosts}
+    seen = {host: await writer_health(client, host, pollers=known, sights=sights) for host in hosts}
     return {f"writer {host}": trouble(health) if health.hinders_roles else "" for host, health in seen.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from temporalio.api.common.v1 import ActivityType, WorkflowExecution, WorkflowType
+from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import (
     EventType,
     PendingActivityState,
@@ -22,8 +22,9 @@ from temporalio.api.history.v1 import (
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
+from oldhost_sync.temporal.waiting_tasks import Untaken, waiting_tasks
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, judge
-from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, workflow_id
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -39,7 +40,7 @@ def described(
     return DescribeWorkflowExecutionResponse(
         workflow_execution_info=WorkflowExecutionInfo(
             status=status,
-            execution=WorkflowExecution(run_id="run"),
+            execution=WorkflowExecution(workflow_id=workflow_id("h"), run_id="run"),
             type=WorkflowType(name=workflow_type),
             task_queue=task_queue,
         ),
@@ -73,7 +74,7 @@ def completed() -> HistoryEvent:
 
 
 def judged(described: DescribeWorkflowExecutionResponse, *events: HistoryEvent, polled: bool = True) -> WriterHealth:
-    return judge(described, events, polled=polled, now=NOW)
+    return judge(described, events, polled=polled, untaken=None)
 
 
 def test_a_run_whose_tasks_are_taken_runs() -> None:
@@ -172,19 +173,25 @@ def test_a_failure_before_the_last_task_is_over() -> None:
     assert judged(described(), failed("long ago")).runs
 
 
+def untaken_by_anybody(*, is_withheld: bool = False) -> WriterHealth:
+    run = described(task=task(20))
+    (waiting,) = waiting_tasks(run)
+    return judge(run, (), polled=True, untaken=Untaken(waiting, is_withheld))
+
+
 def test_a_task_that_nobody_takes_means_no_worker() -> None:
-    health = judged(described(task=task(20)))
+    health = untaken_by_anybody()
     assert (health.state, health.since) == (WriterState.NO_WORKER, ago(20))
+    assert (health.error, health.advice) == ("no worker takes its workflow task", "")
 
 
-def test_an_activity_that_nobody_takes_means_no_worker_and_one_that_waits_for_its_next_attempt_does_not() -> None:
-    activity = PendingActivityInfo(
-        activity_type=ActivityType(name="open_session"), state=PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+def test_a_task_that_temporal_does_not_hand_out_to_polling_workers_needs_temporal_or_the_run_to_begin_anew() -> None:
+    health = untaken_by_anybody(is_withheld=True)
+    assert health.state is WriterState.NO_WORKER
+    assert health.error == "workers poll, but Temporal does not hand out its workflow task"
+    assert health.advice.startswith(
+        "restart Temporal, or terminate the run (`temporal workflow terminate -w sync-writer:h`)"
     )
-    activity.scheduled_time.FromDatetime(ago(30))
-    assert judged(described(activity=activity)).error == "no worker takes its activity open_session"
-    activity.next_attempt_schedule_time.FromDatetime(NOW + timedelta(seconds=5))
-    assert judged(described(activity=activity)).runs
 
 
 def test_a_queue_that_no_worker_polls_means_no_worker() -> None:
