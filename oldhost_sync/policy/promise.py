@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.policy.writer_policy import EMERGENCY_MS
@@ -31,6 +32,9 @@ APPLIED_BOUNDS_MS = (
 )
 # In a burst, one is late, then none, then another: that is one incident and one alert.
 CALM_MS = 30_000
+# A clock is set once or twice by hand. A broken time service may set it again and again: then changes older than so
+# many steps are corrected by these only.
+STEPS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +76,34 @@ class Incident:
 class ClockStep:
     """The database's clock was changed by `ms`; changes with an id up to `last_id` were accepted before that."""
 
-    last_id: int = 0
-    ms: int = 0
+    last_id: int
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSteps:
+    """The last steps of the database's clock, oldest first. A change's times are corrected by those after it."""
+
+    steps: tuple[ClockStep, ...] = ()
+
+    def stepped(self, last_id: int, ms: int) -> ClockSteps:
+        """These and one more step, of which at most STEPS_MAX are kept."""
+        return ClockSteps((*self.steps, ClockStep(last_id, ms))[-STEPS_MAX:])
 
     def wait_ms(self, change_id: int, measured_ms: int) -> int:
         """How long a change that still waits has waited."""
-        return max(0, measured_ms - self.ms if change_id <= self.last_id else measured_ms)
+        return max(0, measured_ms - self._sums_ms(change_id)[-1])
 
     def took_ms(self, change_id: int, measured_ms: int) -> int:
-        """How long an ended change took. It may have ended before or after the step: the shorter possible time."""
-        if change_id > self.last_id:
-            return max(0, measured_ms)
-        return min((each for each in (measured_ms, measured_ms - self.ms) if each >= 0), default=0)
+        """How long an ended change took. It may have ended before, between or after the steps: the shortest possible
+        time.
+        """
+        possible = (measured_ms - each for each in self._sums_ms(change_id))
+        return min((each for each in possible if each >= 0), default=0)
+
+    def _sums_ms(self, change_id: int) -> list[int]:
+        """By how much the clock had been changed since the change was accepted: at first, and after each step."""
+        return list(accumulate((step.ms for step in self.steps if change_id <= step.last_id), initial=0))
 
 
 def describe(incident: Incident) -> tuple[str, str]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.flow import Flow
-from oldhost_sync.policy.promise import CALM_MS, ClockStep, Incident, Late, describe
+from oldhost_sync.policy.promise import CALM_MS, ClockSteps, Incident, Late, describe
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
@@ -43,7 +43,7 @@ class _Host:
     shown: bool = False
     last_late_at: float = float("-inf")
     newest_id: int = 0
-    step: ClockStep = field(default_factory=ClockStep)
+    steps: ClockSteps = field(default_factory=ClockSteps)
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class PromiseWatch:
         """Correct ages when the clock was set; else every waiting emergency would seem late, or none for hours."""
         if abs(step_s) >= STEP_SECONDS:
             for host in self._hosts.values():
-                host.step = ClockStep(host.newest_id, host.step.ms + round(step_s * 1000))
+                host.steps = host.steps.stepped(host.newest_id, round(step_s * 1000))
 
     async def _check(self, name: str, found: HostState, now: float) -> None:
         host = self._hosts[name]
@@ -132,7 +132,8 @@ class PromiseWatch:
         self, connection: Connection, host: str, found: HostState, state: _Host, now: float
     ) -> tuple[list[Ended], bool, bool]:
         """Returns the fates, whether there are more to read, and whether an emergency is or was late."""
-        fates, more = late_emergencies.take_fates(connection, host, found.fates)
+        measured, more = late_emergencies.take_fates(connection, host, found.fates)
+        fates = [replace(each, took_ms=state.steps.took_ms(each.change_id, each.took_ms)) for each in measured]
         late_emergencies.count_applied(connection, host, [each for each in fates if each.outcome == "APPLIED"])
         if self.waits and (fates or not state.shown):
             state.shown = True
@@ -140,8 +141,8 @@ class PromiseWatch:
         waiting = late_emergencies.waiting_emergencies(connection, host) if found.emergencies else []
         seen = [each.change_id for each in fates] + [each.change_id for each in waiting]
         state.newest_id = max([state.newest_id, *seen])
-        ended = Late.of([state.step.took_ms(each.change_id, each.took_ms) for each in fates if _is_urgent(each)])
-        late = Late.of([state.step.wait_ms(each.change_id, each.age_ms) for each in waiting])
+        ended = Late.of([each.took_ms for each in fates if _is_urgent(each)])
+        late = Late.of([state.steps.wait_ms(each.change_id, each.age_ms) for each in waiting])
         self._keep(connection, host, ended, late, waiting, calm=now >= state.last_late_at + CALM_MS / 1000)
         return fates, more, bool(ended.warned or late.warned)
 

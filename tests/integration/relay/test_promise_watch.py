@@ -243,22 +243,52 @@ def test_a_fate_that_only_waits_to_be_written_is_not_late(stage: Stage, engine: 
     assert incidents(engine) == []
 
 
+def set_clock(stage: Stage, seconds: float) -> None:
+    """Set the server's clock: what was stored before moves, and the watch is told what the clock showed."""
+    assert stage.watch._clock.shown_s is not None
+    stage.watch._clock.shown_s -= seconds
+    us = round(seconds * 1e6)
+    change_sql(stage.engine, f"UPDATE outbox_events SET created_at = created_at - INTERVAL {us} MICROSECOND")
+
+
 @pytest.mark.parametrize("hours", [-2, 2])
 def test_a_clock_that_is_set_by_hours_breaks_no_promise_and_hides_no_late_emergency(
     stage: Stage, engine: Engine, hours: int
 ) -> None:
-    """Setting the server's clock moves what was stored before; here the stored moves, and the clock is told to have."""
     change_id = emergency(engine, 5)
     stage.looks(0)
-    assert stage.watch._clock.shown_s is not None
-    stage.watch._clock.shown_s -= hours * 3600
-    age(engine, change_id, hours * 3600 + 6)
+    set_clock(stage, hours * 3600)
     stage.looks(1)
     assert incidents(engine) == []
     age(engine, change_id, hours * 3600 + 31)
     stage.looks(2)
     (incident,) = incidents(engine)
     assert 30_000 <= incident["worst_ms"] < 40_000
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_an_emergency_accepted_between_two_steps_of_the_clock_has_waited_as_long_as_it_did(
+    stage: Stage, engine: Engine, hours: int
+) -> None:
+    emergency(engine, 5, "before")
+    stage.looks(0)
+    set_clock(stage, hours * 3600)
+    stage.looks(1)
+    between = emergency(engine, 1, "between")
+    stage.looks(2)
+    set_clock(stage, -hours * 3600)
+    stage.looks(3)
+    assert incidents(engine) == []
+    age(engine, between, -hours * 3600 + 31)
+    stage.looks(4)
+    (incident,) = incidents(engine)
+    assert 30_000 <= incident["worst_ms"] < 40_000
+    age(engine, between, -hours * 3600 + 32)
+    end(engine, between)
+    stage.looks(5)
+    assert 30_000 <= incidents(engine)[0]["worst_ms"] < 40_000
+    breaches = f'oldhost_sync_promise_breaches_total{{host="{HOST}",promise="emergency"}} 1.0'
+    assert breaches in generate_latest(stage.registry).decode()
 
 
 def test_a_look_reads_what_waits_and_not_the_backlog(engine: Engine, stage: Stage) -> None:

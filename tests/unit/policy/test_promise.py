@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from oldhost_sync.policy.promise import ClockStep, Incident, Late, describe
+import pytest
+
+from oldhost_sync.policy.promise import STEPS_MAX, ClockSteps, Incident, Late, describe
 
 NONE = Late()
 
@@ -45,11 +47,33 @@ def test_one_that_was_late_is_told_of_in_words_that_fit() -> None:
     assert "; none waits any more. Cause: a ban" in describe(waits.looked(Late(1, 1, 32_000), NONE, ""))[1]
 
 
+HOURS_MS = 7_200_000
+
+
 def test_a_clock_that_was_set_makes_nothing_late_and_hides_nothing() -> None:
-    forward, back = ClockStep(10, 7_200_000), ClockStep(10, -7_200_000)
-    assert forward.wait_ms(10, 7_205_000) == 5_000
-    assert back.wait_ms(10, -7_180_000) == 20_000
+    forward, back = ClockSteps().stepped(10, HOURS_MS), ClockSteps().stepped(10, -HOURS_MS)
+    assert forward.wait_ms(10, HOURS_MS + 5_000) == 5_000
+    assert back.wait_ms(10, 20_000 - HOURS_MS) == 20_000
     assert forward.wait_ms(11, 5_000) == 5_000
-    assert forward.took_ms(10, 7_205_000) == 5_000
+    assert forward.took_ms(10, HOURS_MS + 5_000) == 5_000
     assert forward.took_ms(10, 5_000) == 5_000
-    assert back.took_ms(10, -7_180_000) == 20_000
+    assert back.took_ms(10, 20_000 - HOURS_MS) == 20_000
+
+
+@pytest.mark.parametrize("set_by_ms", [-HOURS_MS, HOURS_MS])
+def test_each_change_is_corrected_by_the_steps_after_it(set_by_ms: int) -> None:
+    """Set after change 10, and corrected after change 20."""
+    steps = ClockSteps().stepped(10, set_by_ms).stepped(20, -set_by_ms)
+    for change_id, measured_ms in ((10, 97_000), (20, 97_000 - set_by_ms), (21, 97_000)):
+        assert steps.wait_ms(change_id, measured_ms) == 97_000
+        assert steps.took_ms(change_id, measured_ms) == 97_000
+    assert steps.took_ms(10, 97_000 + set_by_ms) == 97_000  # ended between the steps
+    assert steps.took_ms(20, 97_000) == 97_000  # ended before the clock was corrected
+
+
+def test_only_the_last_steps_are_kept() -> None:
+    steps = ClockSteps()
+    for number in range(1000):
+        steps = steps.stepped(number, 5_000)
+    assert len(steps.steps) == STEPS_MAX
+    assert steps.wait_ms(999, 12_000) == 7_000
