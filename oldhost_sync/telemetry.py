@@ -39,6 +39,8 @@ class RelayMetrics:
         self.condition = gauge("oldhost_sync_relay_condition", "1 for the relay's present condition", by_condition)
         text = "1 for a host whose changes wait and that no relay serves, seen by any relay"
         self.unserved = gauge("oldhost_sync_unserved_host", text, ["host"])
+        text = "How far MariaDB's clock is ahead of this process's, as last seen by a host's active relay"
+        self.clock_difference = gauge("oldhost_sync_clock_difference_seconds", text)
         text = "Changes that the writer has, as last counted"
         self.unprocessed = gauge("oldhost_sync_relay_unprocessed", text, ["host"])
 

@@ -16,13 +16,14 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.flow import Flow
-from oldhost_sync.policy.promise import CALM_MS, ClockSteps, Incident, Late, describe
+from oldhost_sync.policy.promise import CALM_MS, EMERGENCY_WARNING_MS, ClockSteps, Incident, Late, describe
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.relay.clock_difference import ClockDifference
 from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.views import late_emergencies
-from oldhost_sync.store.views.late_cause import NO_FAULT, late_cause
+from oldhost_sync.store.views.late_cause import late_cause, no_fault
 from oldhost_sync.store.views.late_emergencies import Ended, HostState, WaitingEmergency
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 
@@ -78,6 +79,7 @@ class PromiseWatch:
     owner: str
     waits: AppliedWaits | None = None
     metrics: FateMetrics | None = None
+    clocks: ClockDifference | None = None
     monotonic: Callable[[], float] = time.monotonic
     _hosts: dict[str, _Host] = field(default_factory=dict)
     _clock: _Clock = field(default_factory=_Clock)
@@ -102,7 +104,10 @@ class PromiseWatch:
             lambda connection: late_emergencies.look(connection, self.owner)
         )
         if database_now is not None:
-            self._notice_step(self._clock.stepped_by(database_now, began, self.monotonic()))
+            ended = self.monotonic()
+            self._notice_step(self._clock.stepped_by(database_now, began, ended))
+            if self.clocks:
+                self.clocks.saw(database_now, ended - began)
         with HostFailures() as failures:
             for host in active:
                 with failures.of(host):
@@ -141,10 +146,11 @@ class PromiseWatch:
         waiting = late_emergencies.waiting_emergencies(connection, host) if found.emergencies else []
         seen = [each.change_id for each in fates] + [each.change_id for each in waiting]
         state.newest_id = max([state.newest_id, *seen])
-        ended = Late.of([each.took_ms for each in fates if _is_urgent(each)])
+        urgent = [each for each in fates if _is_urgent(each)]
         late = Late.of([state.steps.wait_ms(each.change_id, each.age_ms) for each in waiting])
-        self._keep(connection, host, ended, late, waiting, calm=now >= state.last_late_at + CALM_MS / 1000)
-        return fates, more, bool(ended.warned or late.warned)
+        calm = now >= state.last_late_at + CALM_MS / 1000
+        is_late = self._keep(connection, host, urgent, late, waiting, calm=calm)
+        return fates, more, is_late
 
     def _count(self, host: str, fates: list[Ended], now: float) -> None:
         """Count fates after the commit, so that each counts once."""
@@ -159,22 +165,34 @@ class PromiseWatch:
                 self.metrics.breaches.labels(host, "consistency").inc()
 
     def _keep(
-        self, connection: Connection, host: str, ended: Late, late: Late, waiting: list[WaitingEmergency], *, calm: bool
-    ) -> None:
+        self,
+        connection: Connection,
+        host: str,
+        urgent: list[Ended],
+        late: Late,
+        waiting: list[WaitingEmergency],
+        *,
+        calm: bool,
+    ) -> bool:
+        """Keep the host's incident; returns whether an emergency is or was late."""
+        ended = Late.of([each.took_ms for each in urgent])
         is_late = bool(ended.warned or late.warned)
         incident = late_emergencies.open_incident(connection, host)
         if incident is None and not is_late:
-            return
+            return False
         if incident is not None and not is_late and calm:
             late_emergencies.end_incident(connection, host)
-            return
-        cause = _cause(connection, host, (ended + late).worst_ms, waiting) if is_late else ""
+            return False
+        waited_ms = (ended + late).worst_ms
+        cause = _cause(connection, host, waited_ms, waiting) if is_late else ""
         if is_late and not cause:  # what was found when it began may be over, and no longer found
-            cause = incident.cause if incident is not None else NO_FAULT
+            own = {each.change_id for each in urgent if each.took_ms >= EMERGENCY_WARNING_MS}
+            cause = incident.cause if incident is not None else no_fault(connection, host, waited_ms=waited_ms, own=own)
         after = (incident or Incident()).looked(ended, late, cause)
         if after != incident:
             late_emergencies.keep_incident(connection, host, after, is_new=incident is None)
             late_emergencies.raise_incident_alert(connection, host, *describe(after), count=after.total.warned)
+        return is_late
 
 
 def _cause(connection: Connection, host: str, waited_ms: int, waiting: list[WaitingEmergency]) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.probes.health import Liveness, Need, Readiness, running_during
 from oldhost_sync.probes.needs import database_need, temporal_need
 from oldhost_sync.probes.server import served
+from oldhost_sync.relay.clock_difference import ClockDifference
 from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.failing_relays import FailingRelays
 from oldhost_sync.relay.fate_tracer import FateTracer
@@ -117,7 +118,8 @@ async def _relay(
     leaderships = {host: relay.leadership for host, relay in relays.items()}
     watchdog = Watchdog(transactions["watch"], leaderships, writers, owner=owner)
     waits, fates = AppliedWaits(registry), FateMetrics(registry)
-    promises = PromiseWatch(transactions["promise"], leaderships, owner=owner, waits=waits, metrics=fates)
+    clocks = ClockDifference(metrics.clock_difference)
+    promises = PromiseWatch(transactions["promise"], leaderships, owner, waits=waits, metrics=fates, clocks=clocks)
     checks = HostChecks(transactions["checks"], leaderships)
     shown, flows = HostMetrics(registry), promises.flows
     watches: tuple[Duty, ...] = (

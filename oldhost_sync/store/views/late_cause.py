@@ -5,7 +5,7 @@ Causes that are over by now count too: when the last of the emergencies was sent
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
@@ -13,7 +13,8 @@ from sqlalchemy.engine import Connection
 # An answer that takes this long counts as slow. An operation may be marked while the one before it is still on the
 # wire, so the measured time may include two answers.
 SLOW_ANSWER_MS = 3_000
-NO_FAULT = "no fault found; others were sent first: simultaneous emergencies, or older changes of their units"
+OTHERS_FIRST = "no fault found; others were sent first: simultaneous emergencies, or older changes of their units"
+NOTHING_SENT = "no fault found; nothing else was sent meanwhile"
 # How many of the newest of each are read.
 _OPERATIONS, _SESSIONS, _ALERTS_LOOKED_AT = 40, 5, 50
 
@@ -46,6 +47,10 @@ _SLOWEST = text(
     f"ORDER BY nonce DESC LIMIT {_OPERATIONS}) newest WHERE sent_at IS NOT NULL "
     f"AND (completed_at IS NULL OR completed_at > {_BEGAN})"
 )
+_ANSWERED = text(
+    "SELECT change_id FROM (SELECT change_id, completed_at FROM nonce_requests FORCE INDEX (PRIMARY) "
+    f"WHERE host = :host ORDER BY nonce DESC LIMIT {_OPERATIONS}) newest WHERE completed_at > {_BEGAN}"
+)
 
 
 def late_cause(connection: Connection, host: str, *, waited_ms: int, unrelayed: int, waiting: int) -> str:
@@ -63,6 +68,12 @@ def late_cause(connection: Connection, host: str, *, waited_ms: int, unrelayed: 
     if slowest_ms >= SLOW_ANSWER_MS:
         return f"OldHost took up to {slowest_ms / 1000:.0f} s for an answer"
     return ""
+
+
+def no_fault(connection: Connection, host: str, *, waited_ms: int, own: Collection[int]) -> str:
+    """What to say when there is no cause. `own`: the ids of the late emergencies that were sent by now."""
+    answered = connection.execute(_ANSWERED, {"host": host, "us": waited_ms * 1000}).scalars()
+    return OTHERS_FIRST if set(answered) - set(own) else NOTHING_SENT
 
 
 def _stops(connection: Connection, values: dict[str, object]) -> Iterator[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.relay.clock_difference import ClockDifference
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.transactions import Transactions
@@ -220,6 +222,38 @@ def test_the_cause_is_told(stage: Stage, engine: Engine, hindrance: str, cause: 
     change_sql(engine, hindrance)
     stage.looks(0)
     assert incidents(engine)[0]["cause"].startswith(cause)
+
+
+def answered(engine: Engine, change_id: int) -> None:
+    change_sql(
+        engine,
+        "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status, sent_at, "
+        f"completed_at) SELECT 'oldhost', COUNT(*) + 1, 'k{change_id}', {change_id}, 1, '', 'APPLIED', "
+        "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM nonce_requests",
+    )
+
+
+@pytest.mark.parametrize(
+    ("other_sent", "told"), [(False, "no fault found; nothing else was sent"), (True, "no fault found; others were")]
+)
+def test_others_were_sent_first_only_if_one_was(stage: Stage, engine: Engine, told: str, *, other_sent: bool) -> None:
+    stage.looks(0)
+    late, other = emergency(engine, 16), emergency(engine, 1, "v")
+    change_sql(engine, "UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6)")
+    for change_id in (late, other) if other_sent else (late,):
+        answered(engine, change_id)
+        end(engine, change_id)
+    stage.looks(11)
+    assert incidents(engine)[0]["cause"].startswith(told)
+
+
+def test_how_far_the_database_s_clock_is_ahead_is_shown(stage: Stage) -> None:
+    difference = Gauge("difference", "", registry=stage.registry)
+    stage.watch.clocks = ClockDifference(difference, wall=lambda: time.time() - 7200)
+    stage.looks(0)
+    shown = stage.registry.get_sample_value("difference")
+    assert shown is not None
+    assert 7190 < shown < 7210
 
 
 def test_a_cause_that_is_over_is_told_until_the_incident_ends(stage: Stage, engine: Engine) -> None:

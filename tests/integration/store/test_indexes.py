@@ -136,6 +136,9 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "why emergencies are late": lambda connection: late_cause.late_cause(
         connection, HOST, waited_ms=30_000, unrelayed=0, waiting=1
     ),
+    "whether others were sent meanwhile": lambda connection: late_cause.no_fault(
+        connection, HOST, waited_ms=30_000, own=()
+    ),
     "forgetting": lambda connection: retention.prune(connection, HOST, before(connection), rows=100),
 }
 
