@@ -110,28 +110,48 @@ def post(url: str, content: dict[str, Any], *, secret: str = "") -> None:
         deadline.cancel()
 
 
+class _Connection(HTTPConnection):
+    """Another thread can interrupt it, also before it has a socket: while the address is looked up, or connected to."""
+
+    is_interrupted = False
+
+    def connect(self) -> None:
+        super().connect()
+        if self.is_interrupted:
+            raise TimeoutError
+
+    def interrupt(self) -> None:
+        """A thread that reads or writes gets an error, or the end of the stream."""
+        self.is_interrupted = True
+        if self.sock is not None:
+            with suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
+
+
+class _TlsConnection(_Connection, HTTPSConnection):
+    """The same with TLS."""
+
+
 class _InterruptibleHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
     """Opens one connection, which another thread can interrupt."""
 
     def __init__(self) -> None:
         urllib.request.HTTPSHandler.__init__(self)
-        self._connection: HTTPConnection | None = None
+        self._connection: _Connection | None = None
         self.interrupted = False
 
     def http_open(self, request: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(self._connected(HTTPConnection), request)
+        return self.do_open(self._connected(_Connection), request)
 
     def https_open(self, request: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(self._connected(HTTPSConnection), request)
+        return self.do_open(self._connected(_TlsConnection), request)
 
     def interrupt(self) -> None:
-        """A thread that reads or writes gets an error, or the end of the stream."""
         self.interrupted = True
-        if self._connection is not None and self._connection.sock is not None:
-            with suppress(OSError):
-                self._connection.sock.shutdown(socket.SHUT_RDWR)
+        if self._connection is not None:
+            self._connection.interrupt()
 
-    def _connected(self, kind: type[HTTPConnection]) -> Callable[..., HTTPConnection]:
+    def _connected(self, kind: type[_Connection]) -> Callable[..., HTTPConnection]:
         def connect(host: str, **options: Any) -> HTTPConnection:
             self._connection = kind(host, **options)
             return self._connection

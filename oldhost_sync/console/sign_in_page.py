@@ -1,7 +1,7 @@
 """Signing in with a token or with a link that works once, signing out, and the choice of light or dark.
 
-Failures are not counted: tokens can't be guessed, requests without a valid token are throttled (`api/strangers.py`),
-and a limit on failures would let anyone lock the operators out.
+Failures are not counted: tokens can't be guessed, requests without a valid token are throttled
+(`api/access/strangers.py`), and a limit on failures would let anyone lock the operators out.
 """
 
 from __future__ import annotations

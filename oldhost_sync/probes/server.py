@@ -1,6 +1,6 @@
 """A role's HTTP server: metrics, liveness, readiness. No token is needed, so it shows no secrets.
 
-`/metrics` is for Prometheus; `/healthz` and `/readyz` show the result of the role's last check (`role_health`), so
+`/metrics` is for Prometheus; `/healthz` and `/readyz` show the result of the role's last check (`health`), so
 probes cost nothing. Connections are few and short. Above the limit the oldest one is closed, so silent connections
 can't block others.
 """

@@ -37,3 +37,24 @@ def test_a_post_ends_however_slowly_its_answer_comes(tarpit: str, monkeypatch: p
     monkeypatch.setattr(delivery, "POST_SECONDS_MAX", 0.3)
     with pytest.raises(DeliveryFailed):
         post(tarpit, {"event_id": 1})
+
+
+def test_a_post_whose_time_is_over_before_it_is_connected_ends_then(
+    tarpit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, found = threading.Event(), socket.getaddrinfo
+
+    def interrupt(handler: delivery._InterruptibleHandler) -> None:
+        its_own(handler)
+        over.set()
+
+    def looked_up(*arguments: object, **options: object) -> object:
+        assert over.wait(10)
+        return found(*arguments, **options)  # type: ignore[arg-type]
+
+    its_own = delivery._InterruptibleHandler.interrupt
+    monkeypatch.setattr(delivery._InterruptibleHandler, "interrupt", interrupt)
+    monkeypatch.setattr(delivery, "POST_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    with pytest.raises(DeliveryFailed, match="TimeoutError"):
+        post(tarpit, {"event_id": 1})
