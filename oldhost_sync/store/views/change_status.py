@@ -88,6 +88,18 @@ _SUPERSEDED = text(
     "WHERE o.host = :host AND o.entity_type = :entity_type AND o.entity_id = :entity_id AND o.id < :id "
     f"ORDER BY o.id DESC LIMIT {_LOOKED_AT_MAX}) older WHERE superseded_by = :id OR pending = :id ORDER BY id DESC"
 )
+# The dead letters and the outstanding changes that precede a change of its entity.
+_PRECEDING = "o.host = :host AND o.entity_type = :entity_type AND o.entity_id = :entity_id AND o.id < :id"
+_OLDEST_LETTER = text(
+    "SELECT MIN(id) FROM (SELECT MIN(o.id) AS id FROM outbox_events o FORCE INDEX (ix_outbox_events_status) "
+    f"WHERE {_PRECEDING} AND o.outcome = 'DEAD' UNION ALL "
+    "SELECT MIN(p.change_id) FROM pending_fates p FORCE INDEX (ix_pending_fates_entity) WHERE p.host = :host "
+    "AND p.entity_type = :entity_type AND p.entity_id = :entity_id AND p.change_id < :id AND p.outcome = 'DEAD') dead"
+)
+_OLDER = text(
+    f"SELECT COUNT(*) FROM outbox_events o FORCE INDEX (ix_outbox_events_status) WHERE {_PRECEDING} "
+    "AND o.outcome IS NULL AND NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
+)
 _KEY_OF_ID = text("SELECT idempotency_key FROM outbox_events WHERE host = :host AND id = :id")
 
 
@@ -117,8 +129,7 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
         fate.steps = _schedule_steps(scheduled) + fate.steps
     _add_requests(connection, host, change, fate)
     if change.priority_class == "LWW" and change.outcome in {*SUPERSEDING, Outcome.DISCARDED}:
-        named = {name: getattr(change, name) for name in ("host", "entity_type", "entity_id", "id")}
-        fate.supersedes = [int(each) for each in connection.execute(_SUPERSEDED, named).scalars()]
+        fate.supersedes = [int(each) for each in connection.execute(_SUPERSEDED, _place(change)).scalars()]
     _add_decisions(connection, host, change.id, fate)
     fate.steps.sort(key=lambda step: step.at or EPOCH)
     if change.outcome is None:
@@ -204,19 +215,13 @@ def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate
     reasons = _obstacles(connection, host)
     if fate.state == "IN_FLIGHT":
         return [*reasons, f"OldHost's answer to nonce {fate.nonce}"]
-    mine = (
-        outbox_events.c.host == host,
-        outbox_events.c.entity_type == change.entity_type,
-        outbox_events.c.entity_id == change.entity_id,
-        outbox_events.c.id < change.id,
-    )
+    named = _place(change)
     letter = None
     if change.priority_class == "TXN":
-        dead = connection.execute(select(func.min(outbox_events.c.id)).where(*mine, outbox_events.c.outcome == "DEAD"))
-        letter = dead.scalar()
+        letter = connection.execute(_OLDEST_LETTER, named).scalar()
         if letter is not None:
             reasons.append(f"an operator to retry or discard change {letter}, which OldHost rejected")
-    older = connection.execute(select(func.count()).where(*mine, outbox_events.c.processed_at.is_(None))).scalar_one()
+    older = connection.execute(_OLDER, named).scalar_one()
     if older:
         reasons.append(f"{quantity(older, 'older change')} of the same entity")
     if change.relayed_at is None:
@@ -226,6 +231,11 @@ def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate
     elif letter is None:  # a change behind a dead letter gets no turn
         reasons.append("its turn")
     return reasons
+
+
+def _place(change: Row[Any]) -> dict[str, object]:
+    """Its entity, and its place among the entity's changes."""
+    return {name: getattr(change, name) for name in ("host", "entity_type", "entity_id", "id")}
 
 
 def _obstacles(connection: Connection, host: str) -> list[str]:

@@ -119,6 +119,24 @@ def test_a_txn_change_behind_a_rejected_one_waits_for_an_operator(shop: httpx.Cl
         assert not any("operator" in reason for reason in fate(shop, key)["waiting_for"])
 
 
+def test_a_change_waits_for_a_dead_letter_whose_fate_waits_for_its_row_and_not_for_what_ended_so(
+    shop: httpx.Client, engine: Engine
+) -> None:
+    rejected, applied = make(shop, "a", "checked_in"), make(shop, "b")
+    relay(engine, make(shop, "c", "checked_out"))
+    for change_id, outcome in ((rejected, "DEAD"), (applied, "APPLIED")):
+        execute(
+            engine,
+            "INSERT INTO pending_fates (host, change_id, entity_type, entity_id, outcome) "
+            "SELECT host, id, entity_type, entity_id, :outcome FROM outbox_events WHERE id = :id",
+            id=change_id,
+            outcome=outcome,
+        )
+    assert fate(shop, "c")["waiting_for"] == [
+        f"an operator to retry or discard change {rejected}, which OldHost rejected"
+    ]
+
+
 def test_a_ban_and_a_halt_are_named_first(shop: httpx.Client, engine: Engine) -> None:
     relay(engine, make(shop, "k"))
     execute(
