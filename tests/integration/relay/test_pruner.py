@@ -14,6 +14,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import BEHIND_SECONDS, Pruner
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.errors import StatementRefused
 from oldhost_sync.store.outbox import retention
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
@@ -80,7 +81,7 @@ def test_a_pass_that_fails_for_hours_is_told_of(engine: Engine, monkeypatch: pyt
 
     async def rounds() -> None:
         for now in (0.0, BEHIND_SECONDS):
-            with pytest.raises(OperationalError):
+            with pytest.raises(StatementRefused):
                 await pruner.run_once(now)
 
     asyncio.run(rounds())

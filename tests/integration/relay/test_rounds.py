@@ -21,6 +21,7 @@ from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.relay import Relay, SignalFailed
 from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.errors import StatementRefused
 from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.telemetry import RelayMetrics
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -240,7 +241,7 @@ def test_marks_that_fail_leave_the_changes_to_be_signalled_again(
 
     async def rounds() -> None:
         monkeypatch.setattr(relay_queue, "mark_relayed", broken)
-        with pytest.raises(OperationalError):
+        with pytest.raises(StatementRefused):
             await relay.run_once(0.0)
         monkeypatch.setattr(relay_queue, "mark_relayed", mark)
         await relay.run_once(1.0)
