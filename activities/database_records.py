@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -72,13 +73,15 @@ def _not_asked(_: str) -> Count:
 class RecordingActivities:
     """Works on the database. `policy`: the settings for a writer that was started without any.
 
-    `count`: asks what a host expects now, before a halt is resolved. `act_keys`: verify the API's signatures of
-    operators' acts. `lists_states`: whether the writer's search attributes are registered.
+    `count`: asks what a host expects now, before a halt is resolved; `unhurried`: the engine for that. `act_keys`:
+    verify the API's signatures of operators' acts. `lists_states`: whether the writer's search attributes are
+    registered.
     """
 
     engine: Engine
     policy: messages.WriterPolicy | None = None
     count: Callable[[str], Count] = _not_asked
+    unhurried: Callable[[Engine], AbstractContextManager[Engine]] = nullcontext
     lists_states: Callable[[], bool | None] = _not_told
     act_keys: Sequence[str] = ()
     rest: Callable[[float], None] = time.sleep
@@ -147,7 +150,8 @@ class RecordingActivities:
         if act.action == "resolve" and run_in_transaction(self.engine, partial(awaits_count, host=act.host)):
             count = self.count(act.host)
         operator = actor_of(act, self.act_keys, now_ms=time.time_ns() // 1_000_000)
-        recorded = run_in_transaction(self.engine, lambda connection: decide(connection, act, count, operator))
+        with self.unhurried(self.engine) if act.action == "resolve" else nullcontext(self.engine) as engine:
+            recorded = run_in_transaction(engine, lambda connection: decide(connection, act, count, operator))
         return replace(recorded, fates=read_fates(self.engine, act.host, act.unsettled))
 
 

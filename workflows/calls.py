@@ -45,6 +45,8 @@ DATABASE_LIMIT = timedelta(seconds=30)
 RECOVERY_LIMIT = timedelta(minutes=10)
 # A statement may take 8 s, and a page of history some seconds.
 RECOVERY_HEARTBEAT = timedelta(seconds=30)
+# Several statements, each of up to 15 minutes. It heartbeats all the time.
+RESOLVE_LIMIT = timedelta(hours=1)
 
 # A union: the data converter accepts it (it decides by `state`), but `result_type` is not typed for one.
 _OPENING_REPORTED: Any = events.OpeningReported
@@ -215,11 +217,13 @@ async def recover_submissions(request: messages.Recovery) -> messages.Recovered:
 
 
 async def record_decision(decision: messages.OperatorAct) -> messages.ActRecorded:
+    may_be_long = decision.action == "resolve"
     return await _result_of(
         "record_decision",
         decision,
         result_type=messages.ActRecorded,
-        start_to_close_timeout=DATABASE_LIMIT,
+        start_to_close_timeout=RESOLVE_LIMIT if may_be_long else DATABASE_LIMIT,
+        heartbeat_timeout=RECOVERY_HEARTBEAT if may_be_long else None,
         retry_policy=UNTIL_IT_WORKS,
         summary=f"{decision.action} by {decision.operator}",
     )

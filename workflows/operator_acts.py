@@ -6,8 +6,10 @@ this one would have. An act that a run could not finish is passed to the next ru
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -16,14 +18,20 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.actions import RecordHalt
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.operators import Refused
-    from oldhost_sync.policy.release import RELEASE_MIN
+    from oldhost_sync.policy.release import OUTLIVES_CLOCKS, RELEASE_MIN
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.messages import OperatorRequest
 
+# A resolve of many operations takes minutes; whoever asked for it is told so after this.
+RESOLVE_ANSWERED_WITHIN = timedelta(seconds=8)
 # Temporal lets ten updates wait per run, and each waiting act is one of them; while the database is away acts would
 # take all ten places.
 PENDING_MAX = 3
+RESOLVING = (
+    "a resolve of many operations is being carried out, which may take minutes: until the halt has ended (see the "
+    "status), nothing else can be decided"
+)
 
 
 @dataclass
@@ -50,9 +58,12 @@ class OperatorActs:
         self._leaving = leaving
         self.pending = [PendingAct(decision) for decision in carried]
         self.at_work = False
+        self.long_resolve_at_ms: int | None = None  # from then on the resolve that is carried out counts as long
 
     def check_room(self) -> None:
-        """Raises ValueError when too many acts wait already."""
+        """Raises ValueError when too many acts wait already, or all would wait for a long resolve."""
+        if self.long_resolve_at_ms is not None and now_ms() >= self.long_resolve_at_ms:
+            raise ValueError(RESOLVING)
         if len(self.pending) >= PENDING_MAX:
             first = self.pending[0].decision
             raise ValueError(
@@ -80,14 +91,25 @@ class OperatorActs:
         if self._machine.release == RELEASE_MIN:
             return await self._carry_out_as_before(request.act(host, action, str(workflow.uuid4())))
         act = self.add(request.act(host, action, str(workflow.uuid4())))
-        await workflow.wait_condition(lambda: act.answer is not None or bool(act.refused) or self._leaving())
+        await self._end_of(act)
         self._wake()
         if act.refused:
             raise ApplicationError(act.refused, type="Refused", non_retryable=True)
+        if act.answer is None and self.at_work and action == "resolve":
+            raise ApplicationError(RESOLVING, type="Pending", non_retryable=True)
         if act.answer is None:
             text = f"{action} is not recorded yet: the database does not answer. It is retried; check the status"
             raise ApplicationError(text, type="Pending", non_retryable=True)
         return act.answer
+
+    async def _end_of(self, act: PendingAct) -> None:
+        """Wait until it is done, or the next run does it; for a resolve only so long (runs from release 14 on)."""
+        is_limited = act.decision.action == "resolve" and self._machine.release >= OUTLIVES_CLOCKS
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: act.answer is not None or bool(act.refused) or self._leaving(),
+                timeout=RESOLVE_ANSWERED_WITHIN if is_limited else None,
+            )
 
     async def work_off(self) -> None:
         """One act after the other, until none is pending."""
@@ -108,7 +130,11 @@ class OperatorActs:
         decision = act.decision
         if decision.action == "resolve":
             decision = replace(decision, unsettled=list(self._machine.in_flight.in_doubt))
-        decided = await calls.record_decision(decision)
+            self.long_resolve_at_ms = now_ms() + round(RESOLVE_ANSWERED_WITHIN.total_seconds() * 1000)
+        try:
+            decided = await calls.record_decision(decision)
+        finally:
+            self.long_resolve_at_ms = None
         if decided.refused:
             act.refused = decided.refused
             self._machine.operators.follow_refusal(act.decision, decided, now_ms())

@@ -29,6 +29,7 @@ from temporalio.worker import FixedSizeSlotSupplier, WorkerTuner
 
 from activities.alerts import AlertActivities
 from activities.database_records import RecordingActivities
+from activities.long_decisions import unhurried
 from activities.resync import ResyncActivities
 from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
@@ -225,7 +226,9 @@ def _on_the_database(
 ) -> list[Callable[..., Any]]:
     """The activities that mainly use the database."""
     recording = RecordingActivities(
-        engine, writer_policy(settings), sessions.count, lambda: registration.is_known, settings.act_keys
+        *(engine, writer_policy(settings), sessions.count, unhurried),
+        lists_states=lambda: registration.is_known,
+        act_keys=settings.act_keys,
     )
     alerts = AlertActivities(engine)
     return [

@@ -149,6 +149,21 @@ async def test_a_halt_for_a_foreign_write_is_resolved_by_command(stage: Stage) -
         assert writer.world.oldhost.journal[-1].nonce == 3
 
 
+async def test_a_long_resolve_is_told_as_such_to_who_asked_and_to_whoever_acts_meanwhile(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        changes = [await writer.take(TXN, unit) for unit in "abc"]
+        await writer.until_quiet()
+        writer.world.oldhost.restore(2)
+        await writer.skip(310)
+        await writer.until(lambda: writer.world.told("halted"))
+        writer.world.decisions_closed = True  # it does not end
+        assert "which may take minutes" in await refusal(writer, "resolve", request(mode="resend"))
+        assert "a resolve of many operations is being carried out" in await refusal(writer, "pause", request())
+        writer.world.decisions_closed = False
+        await writer.skip(60)
+        await writer.until(lambda: writer.world.applied_ids == changes)
+
+
 async def test_a_count_that_changed_is_told_by_the_halt_and_not_decided_about(stage: Stage) -> None:
     async with stage.writer() as writer:
         changes = [await writer.take(TXN, unit) for unit in "abc"]

@@ -22,6 +22,7 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.oldhost.count import Count
+from oldhost_sync.policy.limits import RESOLVED_AT_OPENING_MAX
 from oldhost_sync.store.ledger import operator_statements as sql
 from oldhost_sync.store.ledger import statements
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
@@ -69,12 +70,20 @@ def objection(ledger: LedgerRow, expected: int) -> str:
     return ""
 
 
-def show(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> str:
-    """Add to the halt's text what OldHost expects now; returns the text."""
+def too_many(ledger: LedgerRow, expected: int) -> str:
+    """Why the opening of a session can't carry out the decision that waits for it; empty if it can."""
+    lost = (ledger.last_applied_nonce or 0) - expected + 1
+    if lost <= RESOLVED_AT_OPENING_MAX:
+        return ""
+    return f"The decision concerns {lost} operations, too many for the opening of a session: decide again by `resolve`."
+
+
+def show(connection: Connection, host: str, ledger: LedgerRow, expected: int, why: str) -> str:
+    """Add to the halt's text what OldHost expects now, and why nothing was decided; returns the text."""
     found = _mismatch(connection, host, ledger, expected)
     fits = "That fits the ledger: both modes of `resolve` continue from there."
     first = str(ledger.halted).partition(SINCE_THEN)[0]
-    text = shortened(f"{first}{SINCE_THEN}{objection(ledger, expected)} {found or fits}") or ""
+    text = shortened(f"{first}{SINCE_THEN}{why} {found or fits}") or ""
     connection.exec_driver_sql(statements.COMPLETE_HALT, (text, expected, host))
     return text
 

@@ -129,7 +129,8 @@ def _resolve(connection: Connection, act: OperatorAct, ledger: statements.Ledger
     changed = "" if count.nonce is None else objection(ledger, count.nonce)
     if changed and count.nonce is not None:
         return ActRecorded(
-            refused=f"{changed} Look again, then decide", halted=show(connection, act.host, ledger, count.nonce)
+            refused=f"{changed} Look again, then decide",
+            halted=show(connection, act.host, ledger, count.nonce, changed),
         )
     return ActRecorded(message=resolve(connection, act.host, ledger, act.mode, count), epoch=ledger.epoch + 1)
 

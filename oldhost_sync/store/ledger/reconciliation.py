@@ -13,7 +13,7 @@ from oldhost_sync.policy.changes import ChangeResult, Outcome
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
 from oldhost_sync.store.ledger.fence import check, lock
-from oldhost_sync.store.ledger.halt_resolution import carry_out, objection, show
+from oldhost_sync.store.ledger.halt_resolution import carry_out, objection, show, too_many
 from oldhost_sync.store.ledger.machine_clock import MachineClock
 from oldhost_sync.store.ledger.mismatch import mismatch_of
 from oldhost_sync.store.outbox.relay_queue import as_ref
@@ -67,11 +67,11 @@ def _lower_next_nonce(
 def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, final: bool) -> Reconciled:
     ledger = lock(connection, host, epoch)
     if ledger.halted is not None and ledger.resolve_mode is not None:
-        why = objection(ledger, expected)
+        why = objection(ledger, expected) or too_many(ledger, expected)
         if why and not final:
             return Reconciled(mismatch=why)
         if why:
-            return Reconciled(halted=show(connection, host, ledger, expected))
+            return Reconciled(halted=show(connection, host, ledger, expected, why))
         carry_out(connection, host, ledger, expected)
         ledger = lock(connection, host, epoch)
     if ledger.halted is not None:

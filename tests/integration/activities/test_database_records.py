@@ -19,9 +19,12 @@ from activities.database_records import (
     record_or_leave,
 )
 from activities.left_submissions import LOCKED, TOLD_AFTER_SECONDS, LeftSubmissions
+from activities.long_decisions import unhurried
+from oldhost_sync.oldhost.count import Count
 from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.policy.limits import LOCK_WAIT_SECONDS_MAX
-from oldhost_sync.store.errors import DatabaseUnavailable
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.errors import DatabaseUnavailable, StatementTooSlow
 from oldhost_sync.store.intake.change_recorder import record_change
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -284,6 +287,40 @@ def test_an_unsigned_act_is_carried_out_and_its_name_is_not_believed(world: Mari
     assert ActivityEnvironment().run(activities.record_decision, forged).refused == ""
     found = "SELECT operator, channel, verified, JSON_VALUE(detail, '$.not_verified') FROM operator_audit"
     assert world.read(found) == [("ana", "temporal", 0, "not signed")]
+
+
+def test_a_resolve_has_more_time_than_a_statement_has_otherwise(world: MariaWorld) -> None:
+    """OldHost lost 4,000 operations: reopening them takes longer than the engine here allows."""
+    world.execute(
+        "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+        "priority_class, source, created_at, outcome, processed_at, nonce) SELECT %s, CONCAT('k', seq), '', 'unit', "
+        "CONCAT('u', seq), 'e', '{}', 'TXN', 'test', UTC_TIMESTAMP(6), 'APPLIED', UTC_TIMESTAMP(6), seq "
+        "FROM seq_1_to_4000",
+        HOST,
+    )
+    world.execute(
+        "INSERT INTO nonce_requests (host, nonce, change_id, idempotency_key, body, status, sends, epoch, created_at, "
+        "sent_at, completed_at) SELECT host, nonce, id, idempotency_key, '{}', 'APPLIED', 1, 1, created_at, "
+        "created_at, created_at FROM outbox_events"
+    )
+    world.execute(
+        "INSERT INTO nonce_ledger (host, epoch, next_nonce, last_applied_nonce, halted, halted_expected_nonce) "
+        "VALUES (%s, 1, 4001, 4000, 'it went back', 1)",
+        HOST,
+    )
+    url = world.engine.url.render_as_string(hide_password=False)
+    hurried = create_engine(url, statement_seconds=0.05)
+    decision = messages.OperatorAct(HOST, "resolve", "ada", "a test", mode="resend")
+
+    def expects_1(_host: str) -> Count:
+        return Count(1)
+
+    with pytest.raises(StatementTooSlow):
+        ActivityEnvironment().run(RecordingActivities(hurried, count=expects_1).record_decision, decision)
+    activities = RecordingActivities(hurried, count=expects_1, unhurried=unhurried)
+    decided = ActivityEnvironment().run(activities.record_decision, decision)
+    hurried.dispose()
+    assert decided.message == "4000 operations from nonce 1 on are sent again as they were"
 
 
 ODD = ["\ud800", "ana\udfff", "\x00", "\x1b[2J", "🏠", "x" * 5000]

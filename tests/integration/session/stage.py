@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -197,7 +198,8 @@ class Stage:
     def resolve(self, mode: str) -> messages.ActRecorded:
         """An operator resolves, as a worker carries it out: OldHost is asked first."""
         activities = RecordingActivities(self.world.engine, count=lambda _: self.begin(Process()).count())
-        decision = messages.OperatorAct(HOST, "resolve", "ada", "a test", mode=mode)
+        own_id = uuid.uuid4().hex
+        decision = messages.OperatorAct(HOST, "resolve", "ada", "a test", mode=mode, decision_id=own_id)
         decided: messages.ActRecorded = ActivityEnvironment().run(activities.record_decision, decision)
         return decided
 

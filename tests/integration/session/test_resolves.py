@@ -12,6 +12,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.resyncer import Resyncer
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.intake.resync import request_resync
+from oldhost_sync.store.ledger import halt_resolution
 from tests.conformance.maria_world import HOST
 from tests.integration.session.stage import Stage, outcomes, send
 
@@ -79,6 +80,23 @@ def test_decision_during_a_ban_is_not_carried_out_when_the_host_moved_on_until_t
     assert isinstance(halted, OpeningHalted)
     assert "OldHost expects nonce 504 now; it was 502" in halted.message
     assert stage.world.outcome(change_id) == (None, None)
+
+
+def test_decision_about_too_many_operations_for_the_opening_of_a_session_is_asked_for_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The opening must be quick; a further resolve has time."""
+    monkeypatch.setattr(halt_resolution, "RESOLVED_AT_OPENING_MAX", 1)
+    ids = halted_by_a_restore(stage, 504)
+    stage.fault("refuse")
+    assert "The decision is stored" in stage.resolve("resend").message
+    stage.control(lambda controls: controls.switch_off("refuse"))
+    halted = stage.open()
+    assert isinstance(halted, OpeningHalted)
+    assert "concerns 2 operations, too many for the opening of a session: decide again" in halted.message
+    assert "2 operations from nonce 504 on" in stage.resolve("resend").message
+    opened = stage.opening()
+    assert [ref[0] for ref in opened.event.bound] == ids[3:]
 
 
 def test_halt_that_was_found_while_the_host_was_away_takes_one_decision(stage: Stage) -> None:
