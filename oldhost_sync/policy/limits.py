@@ -63,6 +63,9 @@ CONNECTION_READ_SECONDS_MAX = 10
 # A statement of a `resolve`, whose transaction changes all operations that OldHost has lost: some 0.12 ms for each, and
 # a busy host has 220,000 a day. Meanwhile the host is halted.
 RESOLVE_STATEMENT_SECONDS_MAX = 900
+# So many operations that OldHost lost are bound again as they were. All of them are in doubt until they are sent, and
+# each opening reads what is in doubt. Of more, the changes wait again, and of each LWW key only the newest is sent.
+SENT_AGAIN_MAX = 10_000
 # So many are carried out while a session opens, which must be quick; more need a further `resolve`.
 RESOLVED_AT_OPENING_MAX = 10_000
 CONNECT_SECONDS_MAX = 3

@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.halt_decision import read_decision
+from oldhost_sync.store.ledger.halt_resolution import are_sent_again
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
 
 BACK, FORWARD, UNKNOWN_COUNT = "back", "forward", "unknown"
@@ -175,10 +176,12 @@ def _of_back(connection: Connection, host: str, expected: int, last: int) -> _Ch
         "from a backup."
     )
     highest = int(kept.highest or expected - 1)
-    if kept.operations == highest - expected + 1:
+    if are_sent_again(kept.operations, highest, expected):
         says = f"OldHost gets {_operations(kept.operations)}, from nonce {expected} on, again as they were."
         return _Choices(BACK, conclusion, adopt, Consequences(says, sent_again=kept.operations, next_nonce=highest + 1))
-    says = f"The ledger no longer has all of them: the {kept.operations} that it has wait again and get new nonces."
+    unbroken = kept.operations == highest - expected + 1
+    why = "They are too many to be sent as they were" if unbroken else "The ledger no longer has all of them"
+    says = f"{why}: the {kept.operations} that it has wait again and get new nonces."
     resend = Consequences(
         says, waiting_again=kept.operations, given_up=highest - expected + 1 - kept.operations, next_nonce=expected
     )

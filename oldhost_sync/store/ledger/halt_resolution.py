@@ -8,8 +8,8 @@ operator was shown, nothing is decided: the operator is shown both and decides a
 no connection), the decision is stored, and the next session that can probe carries it out under the same condition: so
 one `resolve` is enough to end a halt.
 
-- OldHost went back, resend: the operations that it lost are bound again, byte-identical; or they wait again, if the
-  ledger no longer has all of them.
+- OldHost went back, resend: the operations that it lost are bound again, byte-identical; or they wait again, if there
+  are more than SENT_AGAIN_MAX, or the ledger no longer has all of them.
 - OldHost went back, adopt: they stay applied in the database, and lost at OldHost; their nonces are used again.
   OldHost's state of their keys then counts as unknown, so that a resync sends it again.
 - OldHost went forward, resend: what is in doubt waits again.
@@ -22,7 +22,7 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.oldhost.count import Count
-from oldhost_sync.policy.limits import RESOLVED_AT_OPENING_MAX
+from oldhost_sync.policy.limits import RESOLVED_AT_OPENING_MAX, SENT_AGAIN_MAX
 from oldhost_sync.store.ledger import operator_statements as sql
 from oldhost_sync.store.ledger import statements
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
@@ -55,6 +55,11 @@ def resolve(connection: Connection, host: str, ledger: LedgerRow, mode: str, cou
 def carry_out(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> None:
     """Carry out a decision that waited for a probe. `expected` must pass :func:`objection` first."""
     _follow(connection, host, ledger, expected, ledger.resolve_mode)
+
+
+def are_sent_again(kept: int, highest: int, expected: int) -> bool:
+    """Whether what OldHost lost is bound again as it was. `kept`: how many the ledger has, `expected` to `highest`."""
+    return kept == highest - expected + 1 and kept <= SENT_AGAIN_MAX
 
 
 def objection(ledger: LedgerRow, expected: int) -> str:
@@ -123,11 +128,11 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
         return f"OldHost's count is adopted: {lost} operations that it lost are not sent again"
     rows = connection.exec_driver_sql(sql.COUNT_ROWS_FROM, since).scalar_one()
     highest = connection.exec_driver_sql(statements.HIGHEST_NONCE, (host,)).scalar() or expected - 1
-    unbroken = rows == highest - expected + 1
+    as_they_were = are_sent_again(rows, highest, expected)
     connection.exec_driver_sql(FORGET_FROM, since)
-    connection.exec_driver_sql(sql.REOPEN_FROM, since)
+    connection.exec_driver_sql(sql.REOPEN_FROM if as_they_were else sql.RELAY_AGAIN_FROM, since)
     connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, since)
-    if unbroken:
+    if as_they_were:
         # The archive keeps when each was sent and answered before.
         connection.exec_driver_sql(sql.ARCHIVE_FROM, ("sent again by an operator's decision", *since))
         connection.exec_driver_sql(sql.SENT_AGAIN_FROM, since)
@@ -135,7 +140,7 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
     else:
         _archive_from(connection, host, expected, "OldHost went back; its change waits again")
         connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, expected, host))
-    how = "are sent again as they were" if unbroken else "wait again and get new nonces"
+    how = "are sent again as they were" if as_they_were else "wait again and get new nonces"
     return f"{rows} operations from nonce {expected} on {how}"
 
 

@@ -63,12 +63,15 @@ COUNT_FROM = (
 )
 # How many rows there are from nonce `expected` on.
 COUNT_ROWS_FROM = "SELECT COUNT(*) FROM nonce_requests WHERE host = %s AND nonce >= %s"
-REOPEN_FROM = (
+_REOPEN_FROM = (
     f"{AT_ONCE}UPDATE outbox_events o "
     "JOIN nonce_requests r ON r.change_id = o.id AND r.host = o.host AND o.nonce = r.nonce "
-    "SET o.outcome = NULL, o.processed_at = NULL, o.nonce = NULL, o.error = NULL, o.fate_sequence = NULL "
+    "SET o.outcome = NULL, o.processed_at = NULL, o.nonce = NULL, o.error = NULL, o.fate_sequence = NULL{also} "
     "WHERE r.host = %s AND r.nonce >= %s AND o.outcome IN ('APPLIED', 'DEAD')"
 )
+REOPEN_FROM = _REOPEN_FROM.format(also="")
+# The relay hands them over as the writer has room.
+RELAY_AGAIN_FROM = _REOPEN_FROM.format(also=", o.relayed_at = NULL")
 FORGET_APPLIED_FROM = "DELETE FROM applied_states WHERE host = %s AND nonce >= %s"
 # OldHost had these states and lost them: no change counts as equal to what it has now, and a resync sends them again.
 # Their nonces will be used again, so each gets a nonce lower than all that follow.

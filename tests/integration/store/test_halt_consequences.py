@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.store.ledger import halt_resolution
 from oldhost_sync.store.ledger.halt_consequences import BACK, FORWARD, UNKNOWN_COUNT, Consequences, read_halt
 from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
@@ -94,9 +95,22 @@ def effects(engine: Engine) -> dict[str, int]:
 @pytest.mark.parametrize("mode", ["adopt", "resend"])
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_told_is_what_the_resolve_does(engine: Engine, case: str, mode: str) -> None:
+    compare_with_what_is_told(engine, case, mode)
+
+
+def test_more_than_can_be_in_doubt_wait_again_for_the_relay(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer gets them as it has room, and sends of each LWW key only the newest."""
+    monkeypatch.setattr(halt_resolution, "SENT_AGAIN_MAX", 2)
+    compare_with_what_is_told(engine, "it lost the last three", "resend", relayed=True)
+    assert len(rows(engine, "SELECT id FROM outbox_events WHERE outcome IS NULL AND relayed_at IS NULL")) == 3
+
+
+def compare_with_what_is_told(engine: Engine, case: str, mode: str, *, relayed: bool = False) -> None:
     ledger, expected = CASES[case]
     with engine.begin() as connection:
         set_up(connection, ledger, expected)
+        if relayed:
+            connection.exec_driver_sql("UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6)")
     with engine.begin() as connection:
         halt = read_halt(connection, HOST)
         connection.exec_driver_sql("DELETE FROM nonce_requests WHERE status = 'RESERVED'")  # was never at stake
