@@ -8,18 +8,23 @@ added here, too.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
 from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
-from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.transactions import run_in_transaction, told
 from oldhost_sync.store.views.ban import read_ban
 from workflows import messages
+
+logger = logging.getLogger(__name__)
 
 DEAD_LETTER, DEAD_LETTERS = "dead:", "dead-letters"
 # Kinds that are one cause whatever dedupe key the writer gives (None: its key counts); their counts are added up.
@@ -35,20 +40,35 @@ class AlertActivities:
     @activity.defn(no_thread_cancel_exception=True)
     def raise_alert(self, alert: messages.Alert) -> None:
         """Open or close an alert; for runs of release 1."""
-        run_in_transaction(self.engine, lambda connection: _keep_all(connection, alert.host, [alert]))
+        _keep_all(self.engine, alert.host, [alert])
 
     @activity.defn(no_thread_cancel_exception=True)
     def raise_alerts(self, alerts: messages.Alerts) -> None:
-        """Open or close alerts in this order, all or none."""
-        run_in_transaction(self.engine, lambda connection: _keep_all(connection, alerts.host, alerts.items))
+        """Open or close alerts in this order, all or none; then those about dead letters, whose failure is logged."""
+        _keep_all(self.engine, alerts.host, alerts.items)
 
 
-def _keep_all(connection: Connection, host: str, alerts: Sequence[RaiseAlert]) -> None:
+def _keep_all(engine: Engine, host: str, alerts: Sequence[RaiseAlert]) -> None:
+    others = [alert for alert in alerts if not _is_of_dead_letters(alert)]
+    if others:
+        run_in_transaction(engine, lambda connection: _keep_each(connection, host, others))
+    if len(others) < len(alerts):
+        _follow_dead_letters(engine, host)
+
+
+def _keep_each(connection: Connection, host: str, alerts: Sequence[RaiseAlert]) -> None:
     for alert in alerts:
-        if not _is_of_dead_letters(alert):
-            _keep(connection, host, alert)
-    if any(_is_of_dead_letters(alert) for alert in alerts):
-        keep_dead_letter_alerts(connection, host)
+        _keep(connection, host, alert)
+
+
+def _follow_dead_letters(engine: Engine, host: str) -> None:
+    """A failure must not keep the next alerts waiting. The next list that has one about dead letters tries again, and
+    so does the relay's check, whatever the writer tells.
+    """
+    try:
+        run_in_transaction(engine, lambda connection: keep_dead_letter_alerts(connection, host))
+    except (StoreError, DBAPIError) as error:
+        logger.warning("the alerts about dead letters of %s could not be brought in line: %s", host, told(error))
 
 
 def _is_of_dead_letters(alert: RaiseAlert) -> bool:

@@ -64,6 +64,11 @@ _RULES: list[tuple[str, str]] = [
 ]
 
 
+def _replaced(given: str | None, pattern: str, by: str) -> str | None:
+    """As MariaDB's REGEXP_REPLACE, for a text without regard to case."""
+    return None if given is None else re.sub(pattern, by, given, flags=re.IGNORECASE)
+
+
 @cache
 def translated(statement: str) -> str:
     """MariaDB's text as SQLite's. `%s` and `%(name)s` become `?` and `:name`."""
@@ -157,6 +162,10 @@ class Database:
         # The clock stands still while a statement runs: one asking of it is enough, not one for each row.
         self.raw.create_function("utc_now", 0, self.now_us, deterministic=True)
         self.raw.create_function("next_outbox_id", 0, self._outbox_id)
+        # Only compared, so the digest may be the text itself.
+        self.raw.create_function("MD5", 1, lambda given: given, deterministic=True)
+        self.raw.create_function("UNHEX", 1, lambda given: given, deterministic=True)
+        self.raw.create_function("REGEXP_REPLACE", 3, _replaced, deterministic=True)
         self.after_commit: list[Callable[[], None]] = []
         self.after_statement: list[Callable[[str, tuple[Any, ...]], None]] = []
 

@@ -101,7 +101,7 @@ _HELD = text(
     "ORDER BY id LIMIT :limit) UNION ALL (SELECT entity_type, entity_id, change_id AS id FROM pending_fates "
     "WHERE host = :host AND outcome = 'DEAD' ORDER BY change_id LIMIT :limit) ORDER BY id LIMIT :limit"
 )
-_DEAD_LETTERS = text(
+DEAD_LETTERS = (
     "SELECT (SELECT COUNT(*) FROM outbox_events WHERE host = :host AND outcome = 'DEAD') "
     "+ (SELECT COUNT(*) FROM pending_fates WHERE host = :host AND outcome = 'DEAD')"
 )
@@ -162,7 +162,7 @@ def held_entities(connection: Connection, host: str, limit: int = 10_000) -> lis
 
 def dead_letters(connection: Connection, host: str) -> int:
     """How many dead letters wait for an operator."""
-    return int(connection.execute(_DEAD_LETTERS, {"host": host}).scalar_one())
+    return int(connection.execute(text(DEAD_LETTERS), {"host": host}).scalar_one())
 
 
 def _scan(connection: Connection, scan: Scan, values: dict[str, object], after_id: int, limit: int) -> IdPage:

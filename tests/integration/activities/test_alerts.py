@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
 from temporalio.testing import ActivityEnvironment
 
 from activities.alerts import AlertActivities
 from oldhost_sync.policy.actions import RaiseAlert
+from oldhost_sync.store import dead_letter_alerts
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages
 
@@ -67,6 +70,26 @@ def test_what_the_writer_tells_of_dead_letters_follows_the_outbox(world: MariaWo
     over = replace(dead, close=True, sequence=2)
     ActivityEnvironment().run(tell, messages.Alerts(HOST, [over]))
     assert world.read("SELECT is_open FROM alerts") == [(None,)]
+
+
+def test_a_ban_is_told_of_though_the_dead_letters_take_too_long_and_these_are_with_the_next(
+    world: MariaWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell = AlertActivities(world.engine).raise_alerts
+    world.execute(
+        "INSERT INTO pending_fates (host, change_id, entity_type, entity_id, outcome, error) "
+        f"VALUES ('{HOST}', 7, 'unit', 'u', 'DEAD', 'no such door')"
+    )
+    dead = RaiseAlert("dead-letter", "warning", "rejected", "dead:7", 7, sequence=1)
+    ban = RaiseAlert("ban", "critical", "OldHost bans us", "ban", sequence=1)
+    with monkeypatch.context() as slow, caplog.at_level(logging.WARNING, "activities.alerts"):
+        too_slow = text("SET STATEMENT max_statement_time = 0.001 FOR SELECT SLEEP(1), :host")
+        slow.setattr(dead_letter_alerts, "_BY_TEXT", too_slow)
+        ActivityEnvironment().run(tell, messages.Alerts(HOST, [dead, ban]))
+    assert world.read("SELECT kind FROM alerts") == [("ban",)]
+    assert "dead letters of oldhost could not be brought in line: statement took too long" in caplog.text
+    ActivityEnvironment().run(tell, messages.Alerts(HOST, [dead]))
+    assert world.read("SELECT kind FROM alerts ORDER BY id") == [("ban",), ("dead-letters",)]
 
 
 @pytest.mark.parametrize("text", ["unit \ud800", "\x00", "\x1b[2J", "🏠", "x" * 5000], ids=ascii)

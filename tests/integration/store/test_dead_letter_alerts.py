@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.store import alerts
-from oldhost_sync.store.dead_letter_alerts import REASONS_MAX, keep_dead_letter_alerts
+from oldhost_sync.store import alerts, dead_letter_alerts
+from oldhost_sync.store.dead_letter_alerts import REASONS_MAX, dead_letter_groups, keep_dead_letter_alerts
 from oldhost_sync.store.views.dead_letter_groups import list_groups
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
@@ -104,6 +104,32 @@ def test_so_many_reasons_that_nobody_reads_them_share_an_alert(engine: Engine) -
     found = kept(engine)
     assert len(found) == REASONS_MAX + 1
     assert (found[-1].cause, found[-1].count) == ("dead-letters:other reasons", 3)
+
+
+@pytest.mark.parametrize("limit", ["_TEXTS_MAX", "_LETTERS_MAX"])
+def test_letters_whose_texts_are_not_read_are_counted_with_the_other_reasons(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    rejected(engine, *(f"reason {letter}" for letter in "abcde"))
+    monkeypatch.setattr(dead_letter_alerts, limit, 2)
+    assert [(alert.cause, alert.count) for alert in kept(engine)] == [
+        ("dead-letters:reason a", 1), ("dead-letters:reason b", 1), ("dead-letters:other reasons", 3),
+    ]  # fmt: skip
+
+
+def test_long_texts_that_all_differ_are_grouped_without_a_table_on_disk(engine: Engine) -> None:
+    change_sql(
+        engine,
+        "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+        f"priority_class, processed_at, outcome, error) SELECT '{HOST}', CONCAT('k', seq), '', 'unit', seq, 'e', "
+        "'{}', 'TXN', UTC_TIMESTAMP(6), 'DEAD', RPAD(MD5(seq), 1024, 'x') FROM seq_1_to_20000",
+    )
+    with engine.connect() as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        groups = dead_letter_groups(connection, HOST)
+        ((_, on_disk),) = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Created_tmp_disk_tables'").all()
+    assert int(on_disk) == 0
+    assert sum(group.count for group in groups) == 20_000
 
 
 def test_the_release_befores_alerts_of_one_each_are_closed(engine: Engine) -> None:
