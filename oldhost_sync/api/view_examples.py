@@ -140,6 +140,8 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
                 "change_ids": [4712],
             }
         ],
+        "other_reasons": 0,
+        "other_letters": 0,
         "more": False,
     },
     view_schemas.LettersDecided: {

@@ -160,7 +160,7 @@ class ScheduledPage(BaseModel):
 class LetterGroup(BaseModel):
     """Dead letters that OldHost rejected for the same reason; numbers in the reason are replaced by #."""
 
-    reason: str = Field(examples=["no such guest #"])
+    reason: str = Field(examples=["no such guest #"], description="At most 200 characters")
     example: str = Field(description="OldHost's reason for the oldest of them, word for word")
     letters: int
     entities: int = Field(description="How many entities they belong to")
@@ -173,7 +173,9 @@ class LetterGroup(BaseModel):
 
 
 class LetterGroups(BaseModel):
-    groups: list[LetterGroup]
+    groups: list[LetterGroup] = Field(description="The 50 largest")
+    other_reasons: int = Field(description="How many groups are not among them")
+    other_letters: int = Field(description="The dead letters of those groups")
     more: bool = Field(description="There are more dead letters than the 5,000 that were read")
 
 

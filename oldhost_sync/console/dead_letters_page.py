@@ -46,9 +46,9 @@ class DeadLettersPage(Page):
 
     async def groups(self, request: Request) -> Response:
         host = self.console.dependencies.host
-        found, more = await self.console.dependencies.database.run(lambda connection: list_groups(connection, host))
-        groups = [(each, _address(each.reason)) for each in found]
-        return self.page(request, "dead_letters.html", groups=groups, more=more, at_once=limits.LETTERS_AT_ONCE_MAX)
+        found = await self.console.dependencies.database.run(lambda connection: list_groups(connection, host))
+        groups = [(each, _address(each.reason)) for each in found.groups]
+        return self.page(request, "dead_letters.html", groups=groups, found=found, at_once=limits.LETTERS_AT_ONCE_MAX)
 
     async def group(self, request: Request, reason: Reason = "", cursor: Cursor = None) -> Response:
         """The dead letters with one reason, at most as many as one decision may cover."""

@@ -6,20 +6,23 @@ import re
 
 # Leaves room for the kind before it, in a key of 128 characters.
 LENGTH_MAX = 96
+# Of the name of a group of dead letters: as much as people read.
+REASON_LENGTH_MAX = 200
+# Of a text, only so many times the length of its cause are looked at: what varies in it is longer than its #.
+LOOKED_AT = 2
 NO_REASON = "(no reason)"
 
 _VARIES = re.compile(
     r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|«[^»]*»"  # quoted text
     r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"  # UUIDs
+    r"|[0-9a-fA-F]{16,}"  # hashes and other keys
     r"|\b0x[0-9a-fA-F]+\b|\d+(?:[.,:]\d+)*"  # numbers, times, amounts
 )
 
 
-def without_details(text: str | None) -> str:
-    """`text` with # for each number, UUID and quoted name: changes refused for the same reason give the same text."""
-    return _VARIES.sub("#", text) if text else NO_REASON
-
-
-def cause_of(text: str | None) -> str:
-    """The same, short enough for a key."""
-    return " ".join(without_details(text).split())[:LENGTH_MAX].strip() or NO_REASON
+def cause_of(text: str | None, length: int = LENGTH_MAX) -> str:
+    """`text` with # for each number, UUID, hash and quoted name: changes refused for the same reason give the same
+    text. At most `length` characters; by default short enough for a key.
+    """
+    without_details = _VARIES.sub("#", (text or "")[: LOOKED_AT * length])
+    return " ".join(without_details.split())[:length].strip() or NO_REASON

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.alert_cause import cause_of
+from oldhost_sync.policy.alert_cause import LENGTH_MAX, LOOKED_AT, cause_of
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.alerts import cause_key, close_alert, raise_alert
 from oldhost_sync.store.outbox.outstanding_changes import DEAD_LETTERS
@@ -30,12 +30,12 @@ WARNING_MAX = 20
 _LETTERS_MAX = 100_000
 # The most texts that are read; those of one reason may differ in ids and numbers.
 _TEXTS_MAX = 5_000
-# Characters of OldHost's words that are compared, and shown in a message. Twice a cause's length, which is counted
-# without ids and numbers.
-_WORDS_MAX = 200
+# Characters of OldHost's words that are compared, and shown in a message: all that its cause depends on.
+_WORDS_MAX = LOOKED_AT * LENGTH_MAX
 
-# Grouped by a digest, because a temporary table of texts is on disk and takes ten times as long.
-_DIGEST = f"UNHEX(MD5(LEFT(error, {_WORDS_MAX})))"
+# Grouped by a digest, because a temporary table of texts is on disk and takes ten times as long. Numbers and hashes do
+# not count here already, so that one reason with many of them is one text; `cause_of` finds what else varies.
+_DIGEST = f"UNHEX(MD5(REGEXP_REPLACE(LEFT(error, {_WORDS_MAX}), '[0-9a-f]{{16,}}|[0-9]+', '#')))"
 _BY_TEXT = text(
     f"SELECT COALESCE(LEFT(o.error, {_WORDS_MAX}), LEFT(p.error, {_WORDS_MAX})) AS error, changes, oldest, "
     f"({DEAD_LETTERS}) AS letters FROM ("

@@ -84,10 +84,12 @@ class DeadLetterRoutes:
         return DeadLetterPage(dead_letters=page, next_cursor=str(page[-1].change_id) if len(found) > limit else None)
 
     async def groups(self) -> view_schemas.LetterGroups:
-        """Largest group first; reasons that differ only in numbers form one group. At most 5,000 letters are read."""
+        """Largest group first, at most 50; reasons that differ only in numbers form one group. At most 5,000 letters
+        are read. All letters, whatever their group, are in `GET /api/dead-letters`.
+        """
         host = self._dependencies.host
-        found, more = await self._dependencies.database.run(lambda connection: list_groups(connection, host))
-        return view_schemas.LetterGroups(groups=[view_schemas.LetterGroup(**asdict(each)) for each in found], more=more)
+        found = await self._dependencies.database.run(lambda connection: list_groups(connection, host))
+        return view_schemas.LetterGroups(**asdict(found))
 
     async def retry(self, request: Request, change_id: ChangeId) -> ActionResult:
         """It is sent again in its turn, followed by the changes held behind it."""

@@ -1,7 +1,8 @@
 """Dead letters by OldHost's reason: how many have it, and what is held behind them.
 
-Reasons that differ only in numbers, UUIDs or quoted names are one group ("no such guest 4711"): its name is the reason
-with each of these written as #. Alerts about dead letters have the same groups (store/dead_letter_alerts.py).
+Reasons that differ only in numbers, UUIDs, hashes or quoted names are one group ("no such guest 4711"): its name is the
+reason's beginning with each of these written as #. Alerts about dead letters have the same groups, by a shorter
+beginning (store/dead_letter_alerts.py).
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from typing import Any
 from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.alert_cause import without_details
+from oldhost_sync.policy.alert_cause import REASON_LENGTH_MAX, cause_of
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.outbox.pending_fates import IDS_MAX
 
 # Only this many dead letters are read, the oldest; the result says whether there are more.
 LETTERS_MAX = 5_000
+# The most groups in an answer, the largest: each is a form on a page. The others come when these are decided; all
+# letters are in the list of dead letters, whatever their group.
+GROUPS_MAX = 50
 
 _NAMED = "o.id, o.entity_type, o.entity_id, o.event_type, o.source"
 _LETTERS = text(
     f"(SELECT {_NAMED}, o.processed_at AS rejected_at, o.error FROM outbox_events o "
     "FORCE INDEX (ix_outbox_events_outcome) WHERE o.host = :host AND o.outcome = 'DEAD' AND o.id > :after "
-    "ORDER BY o.id LIMIT :limit) UNION "
+    "ORDER BY o.id LIMIT :limit) UNION ALL "
     f"(SELECT {_NAMED}, p.decided_at AS rejected_at, p.error FROM pending_fates p STRAIGHT_JOIN outbox_events o "
     "FORCE INDEX (PRIMARY) ON o.id = p.change_id AND o.host = p.host WHERE p.host = :host AND p.outcome = 'DEAD' "
     "AND p.change_id > :after AND o.outcome IS NULL ORDER BY o.id LIMIT :limit) ORDER BY id LIMIT :limit"
@@ -57,28 +61,48 @@ class LetterGroup:
     change_ids: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class LetterGroups:
+    """The largest groups, at most GROUPS_MAX, the largest first. `other_reasons`, `other_letters`: how many groups are
+    not among them, and their letters. `more`: there are letters beyond the oldest LETTERS_MAX, which are in no group.
+    """
+
+    groups: list[LetterGroup]
+    other_reasons: int
+    other_letters: int
+    more: bool
+
+
 IDS_SHOWN = 20
 
 
-def list_groups(connection: Connection, host: str) -> tuple[list[LetterGroup], bool]:
-    """The groups of the oldest LETTERS_MAX dead letters, the largest first; and whether there are more letters."""
+def list_groups(connection: Connection, host: str) -> LetterGroups:
+    """The groups of the oldest LETTERS_MAX dead letters."""
     letters = connection.execute(_LETTERS, {"host": host, "after": 0, "limit": LETTERS_MAX + 1}).all()
     groups: dict[str, LetterGroup] = {}
-    first_of_entity: dict[tuple[str, str, str], int] = {}
+    entities: dict[str, dict[tuple[str, str], int]] = {}
     for letter in letters[:LETTERS_MAX]:
-        reason = without_details(letter.error)
+        reason = _reason(letter.error)
         group = groups.setdefault(reason, LetterGroup(reason, letter.error or "", oldest_at=letter.rejected_at))
         group.letters += 1
         group.newest_id = letter.id
         group.change_ids += [letter.id] if len(group.change_ids) < IDS_SHOWN else []
         group.event_types += [letter.event_type] if letter.event_type not in group.event_types else []
         group.sources += [letter.source] if letter.source not in group.sources else []
-        first_of_entity.setdefault((reason, letter.entity_type, letter.entity_id), letter.id)
-    held = _held_behind(connection, list(first_of_entity.values()))
-    for (reason, _, _), change_id in first_of_entity.items():
-        groups[reason].entities += 1
-        groups[reason].held += held.get(change_id, 0)
-    return sorted(groups.values(), key=lambda group: (-group.letters, group.reason)), len(letters) > LETTERS_MAX
+        entities.setdefault(reason, {}).setdefault((letter.entity_type, letter.entity_id), letter.id)
+    by_size = sorted(groups.values(), key=lambda group: (-group.letters, group.reason))
+    shown, others = by_size[:GROUPS_MAX], by_size[GROUPS_MAX:]
+    oldest = {group.reason: list(entities[group.reason].values()) for group in shown}
+    held = _held_behind(connection, [change_id for ids in oldest.values() for change_id in ids])
+    for group in shown:
+        group.entities = len(oldest[group.reason])
+        group.held = sum(held.get(change_id, 0) for change_id in oldest[group.reason])
+    other_letters = sum(group.letters for group in others)
+    return LetterGroups(shown, len(others), other_letters, more=len(letters) > LETTERS_MAX)
+
+
+def _reason(error: str | None) -> str:
+    return cause_of(error, REASON_LENGTH_MAX)
 
 
 def ids_of_group(
@@ -87,7 +111,7 @@ def ids_of_group(
     """The oldest `limit` letters of a group with ids above `after_id` and up to `up_to`; reads at most LETTERS_MAX."""
     letters = connection.execute(_LETTERS, {"host": host, "after": after_id, "limit": LETTERS_MAX})
     return _first(
-        (row.id for row in letters if without_details(row.error) == reason and (up_to is None or row.id <= up_to)),
+        (row.id for row in letters if _reason(row.error) == reason and (up_to is None or row.id <= up_to)),
         limit,
     )
 

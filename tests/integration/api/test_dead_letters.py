@@ -12,6 +12,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.api import limits
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
+from oldhost_sync.policy.alert_cause import REASON_LENGTH_MAX
 from oldhost_sync.store.views import dead_letter_groups
 from tests.integration.api.conftest import ScriptedWriter
 from tests.integration.api.test_fates import end, execute, fate, make
@@ -81,10 +82,39 @@ def test_more_letters_than_are_looked_at_are_told(
     shop: httpx.Client, vera: httpx.Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letter_groups, "LETTERS_MAX", 1)
-    assert vera.get("/api/dead-letters/groups").json() == {"groups": [], "more": False}
+    nothing = {"groups": [], "other_reasons": 0, "other_letters": 0, "more": False}
+    assert vera.get("/api/dead-letters/groups").json() == nothing
     for key in "ab":
         rejected(shop, engine, key, "no")
     assert vera.get("/api/dead-letters/groups").json()["more"] is True
+
+
+def test_the_smallest_groups_are_counted_and_come_when_larger_ones_are_decided(
+    shop: httpx.Client, vera: httpx.Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letter_groups, "GROUPS_MAX", 1)
+    large = [rejected(shop, engine, key, "no such guest") for key in "ab"]
+    small = [rejected(shop, engine, reason, f"no such {reason}") for reason in ("door", "lift")]
+    told = vera.get("/api/dead-letters/groups").json()
+    assert [each["reason"] for each in told["groups"]] == ["no such guest"]
+    assert (told["other_reasons"], told["other_letters"]) == (2, 2)
+    of_group = vera.get("/api/dead-letters", params={"group": "no such lift"}).json()["dead_letters"]
+    assert [letter["change_id"] for letter in of_group] == small[1:]
+    for change_id in large:
+        end(engine, change_id, "DISCARDED")
+    assert [each["reason"] for each in groups(vera)] == ["no such door"]
+
+
+def test_a_long_reason_names_its_group_by_its_beginning_and_the_example_has_all_of_it(
+    shop: httpx.Client, anna: httpx.Client, engine: Engine, writer: ScriptedWriter
+) -> None:
+    reason = "no such guest 17 " + "x" * 500
+    change_id = rejected(shop, engine, "a", reason)
+    (group,) = groups(anna)
+    assert len(group["reason"]) == REASON_LENGTH_MAX
+    assert group["example"] == reason
+    anna.post("/api/dead-letters/retry", json=WHY | {"group": group["reason"]})
+    assert decided(writer) == [("retry", change_id)]
 
 
 @pytest.mark.parametrize("action", ["retry", "discard"])

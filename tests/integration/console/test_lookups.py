@@ -19,6 +19,7 @@ from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import class_of
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.views.dead_letter_groups import GROUPS_MAX
 from tests.integration.api.conftest import HOST, ScriptedWriter
 
 pytestmark = pytest.mark.mariadb
@@ -298,6 +299,23 @@ def test_a_group_shows_one_of_oldhosts_texts_and_who_is_to_mend_what(anna: httpx
     assert "unknown lock type #" in shown
     assert "For example: <strong>unknown lock type 17</strong>" in shown
     assert "at its source (api:front-desk, api:locks)" in shown
+
+
+def test_hundreds_of_long_reasons_are_a_page_of_the_largest_groups_and_the_way_to_the_others(
+    anna: httpx.Client, engine: Engine
+) -> None:
+    run_sql(
+        engine,
+        "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+        "priority_class, processed_at, outcome, error) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{}', "
+        "'TXN', UTC_TIMESTAMP(6), 'DEAD', CONCAT(CHAR(97 + seq MOD 26), CHAR(97 + seq DIV 26), REPEAT('🏠', 1000)) "
+        "FROM seq_1_to_300",
+    )
+    shown = page(anna, "/dead-letters")
+    assert shown.count(">Retry all</summary>") == GROUPS_MAX
+    assert len(shown.encode()) < 600_000
+    assert "250 more dead letters have 250 other reasons" in shown
+    assert f'href="{PREFIX}/changes?outcome=DEAD"' in shown
 
 
 def test_whoever_may_retry_is_told_to_mend_the_cause_first(anna: httpx.Client, engine: Engine) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.alert_cause import LENGTH_MAX, cause_of
+from oldhost_sync.policy.alert_cause import LENGTH_MAX, LOOKED_AT, cause_of
 from oldhost_sync.policy.alert_kinds import KINDS, SEVERITIES, grew, may_close, worse
 
 
@@ -15,6 +15,8 @@ from oldhost_sync.policy.alert_kinds import KINDS, SEVERITIES, grew, may_close, 
         ("guest 'Ada' is unknown", "guest 'Bob' is unknown"),
         ('unit "12B" can\'t be locked', 'unit "7" can\'t be locked'),
         ("no 0b9d6a1e-6f0e-4a6e-8d5f-0123456789ab", "no 11111111-2222-3333-4444-555555555555"),
+        ("no guest 9f86d081884c7d65", "no guest 2c26b46b68ffc68ff99b453c1d304134"),
+        ("no key_dcaffe0123456789abcd", "no key_0123456789abcdef0123"),
         ("too\n  late", "too late"),
         (None, ""),
     ],
@@ -33,6 +35,12 @@ def test_other_words_are_another_cause(one: str, other: str) -> None:
 def test_a_cause_fits_into_a_key_beside_the_longest_kind() -> None:
     assert len(cause_of("x" * 5000)) == LENGTH_MAX
     assert max(map(len, KINDS)) + 1 + LENGTH_MAX <= 128
+
+
+def test_a_cause_depends_on_no_more_of_a_text_than_the_store_reads() -> None:
+    text = "a door 17 b " * 50
+    assert cause_of(text) == cause_of(text[: LOOKED_AT * LENGTH_MAX])
+    assert cause_of(text).count("#") == cause_of(text).count("door")
 
 
 @pytest.mark.parametrize(("before", "after", "said"), [(1, 9, False), (9, 10, True), (10, 99, False), (5, 1000, True)])
