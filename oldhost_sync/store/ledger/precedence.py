@@ -23,21 +23,16 @@ from typing import Any
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.store.outbox.oldest_change import DEAD, OUTSTANDING, oldest_of
 from oldhost_sync.store.outbox.relay_queue import REF, as_ref
 
 # The most refs of older changes, and the most dead letters, in one answer: the first ones are enough to continue.
 OLDER_MAX = 100
 DEAD_MAX = 20
 
-_OF_CLASS = (
-    "(SELECT x.id FROM outbox_events x FORCE INDEX (ix_outbox_events_status) "
-    "WHERE x.host = o.host AND x.outcome {is_it} "
-    "AND x.entity_type = o.entity_type AND x.entity_id = o.entity_id AND x.priority_class = '{each}' "
-    "ORDER BY x.id LIMIT 1) AS {name}_{lower}"
-)
 _EACH = ", ".join(
-    _OF_CLASS.format(is_it=is_it, name=name, each=each.value, lower=each.value.lower())
-    for name, is_it in (("older", "IS NULL"), ("dead", "= 'DEAD'"))
+    f"{oldest_of(each, outcome)} AS {name}_{each.value.lower()}"
+    for name, outcome in (("older", OUTSTANDING), ("dead", DEAD))
     for each in PriorityClass
 )
 # The ledger keeps its rows as long as their changes: for a busy host 19 million rows in 90 days. A scalar subquery on a
@@ -50,9 +45,7 @@ _BOUND = (
     "IS NOT NULL"
 )
 _IS_NEWER_BOUND = " OR ".join(_BOUND.format(status=status) for status in ("RESERVED", "SENT"))
-# For a candidate `o`: by class, its entity's oldest outstanding change and oldest dead letter. Whether they are older
-# than `o` is not asked here: as a condition it would not bound the range, and all of the entity's changes would be read
-# to find that none is older than the oldest.
+# For a candidate `o`: by class, its entity's oldest outstanding change and oldest dead letter.
 OLDEST = (
     f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
     "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "

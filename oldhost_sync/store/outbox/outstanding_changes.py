@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.changes import ChangeRef, EntityKey
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
+from oldhost_sync.store.outbox.oldest_change import DEAD, oldest_of
 from oldhost_sync.store.outbox.relay_queue import BY_ENTITY, ITS_UNIT, REF_AND_PROPERTY, as_ref
 
 # Rows that one statement reads: about 30 ms. After rows with only held changes it reads on, up to ROUNDS_MAX times.
@@ -24,23 +25,21 @@ OLDER_MAX = 2_000
 # Without it the server may scan the primary key through all changes that ended long ago.
 _BY_ID = "FORCE INDEX (ix_outbox_events_outstanding)"
 
-# Each entity's oldest dead letter: read once per page, however many rows of the entity wait.
-_DEAD = (
-    "LEFT JOIN (SELECT entity_type, entity_id, MIN(id) AS id FROM ("
-    "SELECT entity_type, entity_id, id FROM outbox_events FORCE INDEX (ix_outbox_events_outcome) "
-    "WHERE host = :host AND outcome = 'DEAD' "
-    "UNION ALL SELECT entity_type, entity_id, change_id AS id FROM pending_fates "
-    "WHERE host = :host AND outcome = 'DEAD') rejected GROUP BY entity_type, entity_id) dead "
-    "ON dead.entity_type = o.entity_type AND dead.entity_id = o.entity_id"
+# No dead letter of its entity is before it. Looked up for each TXN change; a list of all dead letters of the host would
+# be made anew for each page, in seconds if they are 100,000.
+_NONE_DEAD = " AND ".join(f"COALESCE({oldest_of(each, DEAD)}, o.id) >= o.id" for each in PriorityClass)
+_IS_FREE = (
+    f"(o.priority_class <> 'TXN' OR {_NONE_DEAD} AND (SELECT r.change_id FROM pending_fates r WHERE r.host = o.host "
+    "AND r.entity_type = o.entity_type AND r.entity_id = o.entity_id AND r.outcome = 'DEAD' AND r.change_id < o.id "
+    "LIMIT 1) IS NULL)"
 )
-_IS_FREE = "(o.priority_class <> 'TXN' OR dead.id IS NULL OR o.id < dead.id)"
 
 _LOOK = (
     "SELECT COUNT(*) AS changes, MAX(id) AS last_id "
     "FROM (SELECT o.id FROM outbox_events o {index} WHERE {which} ORDER BY o.id LIMIT :rows) looked"
 )
 _FREE = (
-    f"SELECT {REF_AND_PROPERTY} FROM outbox_events o {{index}} {_DEAD} {ITS_UNIT} "
+    f"SELECT {REF_AND_PROPERTY} FROM outbox_events o {{index}} {ITS_UNIT} "
     f"WHERE {{which}} AND o.id <= :last_id AND {_IS_FREE} ORDER BY o.id LIMIT :limit"
 )
 
@@ -89,7 +88,7 @@ _OLDER = text(
     "AND id > :after_id AND id <= :last_id GROUP BY host, entity_type, entity_id) e "
     f"JOIN outbox_events o {BY_ENTITY} "
     "ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
-    f"AND o.processed_at IS NULL AND o.id < e.id {_DEAD} {ITS_UNIT} "
+    f"AND o.processed_at IS NULL AND o.id < e.id {ITS_UNIT} "
     f"WHERE o.priority_class <> 'EMERGENCY' AND {_IS_FREE} AND {_NO_FATE} ORDER BY o.id LIMIT :limit"
 )
 
