@@ -308,7 +308,9 @@ class ActionResult(BaseModel):
 
 
 class DeadLetter(BaseModel):
-    """A change that OldHost rejected; `held`: how many later TXN changes of its entity wait behind it."""
+    """A change that OldHost rejected; `held`: how many later TXN changes of its entity wait behind it; at most 1,000
+    are counted.
+    """
 
     change_id: int
     idempotency_key: str

@@ -121,11 +121,12 @@ def _act(action: str, reason: str, operator: str | None, as_json: bool, **more: 
 
 def _letter(letter: dict[str, Any]) -> tuple[object, ...]:
     entity = f"{letter['entity_type']}/{letter['entity_id']}"
+    or_more = " or more" if letter["held"] >= overview.HELD_COUNTED_MAX else ""
     return (
         str(letter["change_id"]),
         entity,
         letter["event_type"],
         letter["processed_at"],
-        letter["held"],
+        f"{letter['held']}{or_more}",
         letter["error"],
     )

@@ -22,7 +22,7 @@ from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.store.views.dead_letter_groups import ids_of_group, list_groups
-from oldhost_sync.store.views.overview import dead_letters_of
+from oldhost_sync.store.views.overview import HELD_COUNTED_MAX, dead_letters_of
 
 DEAD_LETTERS = f"{PREFIX}/dead-letters"
 GROUP = f"{DEAD_LETTERS}/group"
@@ -70,6 +70,7 @@ class DeadLettersPage(Page):
             title=f"Dead letters: {reason}",
             reason=reason,
             letters=letters,
+            held_max=HELD_COUNTED_MAX,
             more=more,
         )
 

@@ -54,6 +54,9 @@ def count_open_alerts(connection: Connection, host: str) -> int:
 
 # -------------------------------------------------------------------------------------------------------- dead letters
 
+# Held changes are counted up to this for each letter: a page has hundreds of letters, and one entity may hold 50,000.
+HELD_COUNTED_MAX = 1_000
+
 _NAMES = ("idempotency_key", "entity_type", "entity_id", "event_type", "priority_class")
 _CHANGE = (
     outbox_events.c.id.label("change_id"),
@@ -67,7 +70,9 @@ _PENDING_LETTER = (*_CHANGE, _DECIDED_AT, pending_fates.c.nonce, pending_fates.c
 
 
 def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit: int) -> list[dict[str, Any]]:
-    """Rejected changes that were not retried or discarded, oldest first, each with how many are held behind it."""
+    """Rejected changes that were not retried or discarded, oldest first, each with how many are held behind it: at
+    most HELD_COUNTED_MAX are counted.
+    """
     query = (
         select(*_LETTER)
         .where(outbox_events.c.host == host, outbox_events.c.outcome == "DEAD", outbox_events.c.id > after_id)
@@ -120,12 +125,17 @@ def find_outcome(connection: Connection, host: str, change_id: int) -> tuple[boo
 
 
 def _count_held(connection: Connection, host: str, letter: dict[str, Any]) -> int:
-    query = select(func.count()).where(
-        outbox_events.c.host == host,
-        outbox_events.c.entity_type == letter["entity_type"],
-        outbox_events.c.entity_id == letter["entity_id"],
-        outbox_events.c.processed_at.is_(None),
-        outbox_events.c.priority_class == "TXN",
-        outbox_events.c.id > letter["change_id"],
+    held = (
+        select(outbox_events.c.id)
+        .with_hint(outbox_events, "FORCE INDEX (ix_outbox_events_status)", "mysql")
+        .where(
+            outbox_events.c.host == host,
+            outbox_events.c.outcome.is_(None),
+            outbox_events.c.entity_type == letter["entity_type"],
+            outbox_events.c.entity_id == letter["entity_id"],
+            outbox_events.c.priority_class == "TXN",
+            outbox_events.c.id > letter["change_id"],
+        )
+        .limit(HELD_COUNTED_MAX)
     )
-    return connection.execute(query).scalar_one()
+    return connection.execute(select(func.count()).select_from(held.subquery())).scalar_one()

@@ -12,6 +12,7 @@ from sqlalchemy import Engine, text
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.writer_link import writer_away
+from oldhost_sync.console import dead_letters_page
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.next_steps import BROKEN
 from oldhost_sync.policy.changes import PriorityClass
@@ -316,6 +317,14 @@ def test_hundreds_of_long_reasons_are_a_page_of_the_largest_groups_and_the_way_t
     assert len(shown.encode()) < 600_000
     assert "250 more dead letters have 250 other reasons" in shown
     assert f'href="{PREFIX}/changes?outcome=DEAD"' in shown
+
+
+def test_held_changes_that_were_not_all_counted_are_so_many_or_more(
+    anna: httpx.Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rejected(engine, "k1", "no such guest")
+    monkeypatch.setattr(dead_letters_page, "HELD_COUNTED_MAX", 0)
+    assert "0 or more" in page(anna, "/dead-letters/group", reason="no such guest")
 
 
 def test_whoever_may_retry_is_told_to_mend_the_cause_first(anna: httpx.Client, engine: Engine) -> None:
