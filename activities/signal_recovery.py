@@ -151,6 +151,8 @@ class RecoveryActivities:
             elif run.continued_run_id and not run.given.unrecorded and not originals:
                 return found
             run_id = walk.before(run_id, "" if run.is_reset else run.continued_run_id)
+        if run_id and len(found) == RUNS_MAX:
+            recovered.gone.append(run_id)  # it and those before it are not read
         recovered.gone += originals
         if not found and self._has_worked_before(request):
             recovered.gone.append(ALL_EARLIER)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -38,6 +37,7 @@ from oldhost_sync.api.routes.sessions import SessionRoutes
 from oldhost_sync.api.routes.units import UnitRoutes
 from oldhost_sync.api.routes.usage import UsageRoutes
 from oldhost_sync.api.routes.writer import WriterRoutes
+from oldhost_sync.probes.health import running_during
 
 DESCRIPTION = """Accepts changes at once and sends them to OldHost in order, each exactly once.
 
@@ -153,15 +153,17 @@ async def _kept(dependencies: Dependencies, doors: Sequence[Door]) -> AsyncItera
     """Meanwhile what requests of one host leave behind is kept: quotas and uses of tokens, alerts about refused writes,
     refused sign-ins.
     """
-    tasks = [
-        asyncio.create_task(each.keep())
-        for each in (dependencies.quotas, dependencies.refused_writes, dependencies.refused)
-    ]
-    async with LastUses(dependencies.host, dependencies.tokens, dependencies.database).kept():
-        yield
-        await _close(doors)
-        for task in tasks:
-            task.cancel()
+    uses = LastUses(dependencies.host, dependencies.tokens, dependencies.database)
+    async with (
+        uses.kept(),
+        running_during(dependencies.quotas.keep),
+        running_during(dependencies.refused_writes.keep),
+        running_during(dependencies.refused.keep),
+    ):
+        try:
+            yield
+        finally:
+            await _close(doors)
 
 
 async def _close(doors: Sequence[Door]) -> None:

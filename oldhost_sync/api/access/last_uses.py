@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.probes.health import running_during
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.last_uses import note_uses
 
@@ -29,11 +30,10 @@ class LastUses:
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
         """Store uses regularly until the body ends, and then once more."""
-        keeping = asyncio.create_task(self._run())
         try:
-            yield
+            async with running_during(self._run):
+                yield
         finally:
-            keeping.cancel()
             await self.keep()
 
     async def _run(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.testing import ActivityEnvironment
 
+from activities import signal_recovery
 from activities.signal_recovery import Heartbeat, HistoryGone, RecoveryActivities, RunEvents, RunStart, SignalEvent
 from oldhost_sync.policy.limits import RETENTION_DAYS
 from tests.conformance.maria_world import HOST, MariaWorld
@@ -159,6 +160,16 @@ def test_a_history_that_is_gone_is_told_once_and_the_rest_is_recorded(world: Mar
     for _ in range(2):
         assert recover(world, histories).gone == ["lost"]
     assert numbers(world) == [2]
+    assert alerts(world) == [("signals-lost", "critical")]
+
+
+def test_runs_beyond_those_that_are_read_are_told_of(world: MariaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal_recovery, "RUNS_MAX", 2)
+    histories = RetentionDays()
+    for number in range(1, 5):
+        histories.add(f"run {number}", number, continued=f"run {number - 1}" if number > 1 else "", unread=True)
+    assert recover(world, histories).gone == ["run 2"]
+    assert numbers(world) == [3, 4]
     assert alerts(world) == [("signals-lost", "critical")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.refused_writes import RefusedWrites
+from oldhost_sync.probes import health
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, served
 
@@ -93,3 +96,21 @@ def test_a_batch_of_which_a_part_is_refused_counts_as_a_refused_write(
             batch = {"changes": [DOOR_CODE, DOOR_CODE | {"entity_id": "8B"}]}
             assert client.post("/api/changes/batch", json=batch).status_code == 207
     assert noted == ["contended"]
+
+
+def test_what_keeps_the_alert_begins_anew_after_an_error_that_nobody_foresaw(
+    database_url: str, writer: ScriptedWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = threading.Event()
+    begun: list[object] = []
+
+    async def fail_once(self: object) -> None:
+        begun.append(self)
+        if len(begun) == 1:
+            raise ZeroDivisionError
+        again.set()
+
+    monkeypatch.setattr(RefusedWrites, "keep", fail_once)
+    monkeypatch.setattr(health, "ANEW_SECONDS", 0.0)
+    with served(create_app(Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer))):
+        assert again.wait(STORED_WITHIN_SECONDS)
