@@ -125,11 +125,13 @@ def _explain_servers(error: BaseException) -> CliError | None:
 
 
 def _explain_writer(error: WriterError) -> str:
-    from oldhost_sync.temporal.writer_client import Cause, UpdateRefused, WriterUnavailable
+    from oldhost_sync.temporal.writer_client import Cause, UpdateRefused, WriterBusy, WriterUnavailable
     from workflows.messages import workflow_id
 
     if isinstance(error, UpdateRefused):
         return f"the writer refused to {error.name}: {error}."
+    if isinstance(error, WriterBusy):
+        return f"the writer is carrying out other requests: {error}. Repeat it in a moment."
     if not isinstance(error, WriterUnavailable):
         return f"the writer can't answer this query: {error}."
     unreached = "Temporal can't be reached"

@@ -167,6 +167,10 @@ class OperatorRequest:
         )
 
 
+class NoRoom(ValueError):  # noqa: N818 - says what happened
+    """A validator's refusal: as many updates as may wait, wait. Its name is the failure's type at the client."""
+
+
 class ResolveMode(StrEnum):
     """How an operator ends a halt: send the ledger's operations again, or accept OldHost's count as correct."""
 

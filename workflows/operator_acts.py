@@ -61,12 +61,12 @@ class OperatorActs:
         self.long_resolve_at_ms: int | None = None  # from then on the resolve that is carried out counts as long
 
     def check_room(self) -> None:
-        """Raises ValueError when too many acts wait already, or all would wait for a long resolve."""
+        """Raises NoRoom when too many acts wait already, or all would wait for a long resolve."""
         if self.long_resolve_at_ms is not None and now_ms() >= self.long_resolve_at_ms:
-            raise ValueError(RESOLVING)
+            raise messages.NoRoom(RESOLVING)
         if len(self.pending) >= PENDING_MAX:
             first = self.pending[0].decision
-            raise ValueError(
+            raise messages.NoRoom(
                 f"{len(self.pending)} acts wait to be recorded, the first is {first.action!r} by {first.operator}: "
                 "repeat yours in a moment"
             )

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property, partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -23,6 +23,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.circuit import Circuit
+from oldhost_sync.api.places import Places
 from oldhost_sync.api.problems import database_away, of_store_error, too_busy
 from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.engine import create_engine
@@ -48,29 +49,6 @@ def connect_for_api(database_url: str, connections: int = limits.database_connec
             cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (limits.DATABASE_LOCK_SECONDS,))
 
     return engine
-
-
-class Places(asyncio.Semaphore):
-    """A semaphore with a bounded queue: `count` at a time, and at most `queue_max` that wait."""
-
-    def __init__(self, count: int, queue_max: int) -> None:
-        super().__init__(count)
-        self._queue_max = queue_max
-        self.waiting = 0
-
-    async def take(self, seconds_max: float) -> None:
-        """Raises a Problem if the queue is full, TimeoutError after `seconds_max`."""
-        if not self.locked():
-            await self.acquire()
-            return
-        if self.waiting >= self._queue_max:
-            raise too_busy()
-        self.waiting += 1
-        try:
-            async with asyncio.timeout(seconds_max):
-                await self.acquire()
-        finally:
-            self.waiting -= 1
 
 
 class Database:
@@ -129,17 +107,9 @@ class Database:
             raise
         return taken
 
-    @asynccontextmanager
-    async def turn_of_a_batch(self) -> AsyncIterator[None]:
+    def turn_of_a_batch(self) -> AbstractAsyncContextManager[None]:
         """Batches queue here, so that single requests always have threads."""
-        try:
-            await self._batches.take(limits.BATCHES_QUEUE_SECONDS_MAX)
-        except TimeoutError:
-            raise too_busy() from None
-        try:
-            yield
-        finally:
-            self._batches.release()
+        return self._batches.turn(limits.BATCHES_QUEUE_SECONDS_MAX)
 
     async def work(self, fn: Callable[[Engine], T], *, one_at_a_time: bool = False) -> T:
         """Run `fn`, which begins its own transactions, on a thread. Raises Problem or StoreError.

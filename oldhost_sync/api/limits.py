@@ -99,6 +99,11 @@ UPCOMING_MAX = 200
 # Temporal answers a query in milliseconds; an operator's update takes a workflow task or two.
 WRITER_QUERY_SECONDS_MAX = 2.0
 WRITER_UPDATE_SECONDS_MAX = 10.0
+# Operators' acts on a host that are at the writer at a time. It takes them one by one, and lets three wait
+# (`operator_acts.PENDING_MAX`); two keep it busy, and leave a place for the terminal.
+ACTS_AT_ONCE = 2
+# Acts that wait for them, and how long: an act takes 0.1 s, so they are carried out in two seconds.
+ACTS_WAITING_MAX, ACTS_QUEUE_SECONDS_MAX = 32, 5.0
 # Dead letters that one request decides: each is an update of the writer and takes 0.1 s, and a person waits.
 LETTERS_AT_ONCE_MAX = 50
 LETTERS_SECONDS_MAX = 20.0

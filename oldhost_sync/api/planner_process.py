@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.database import Database, Places
+from oldhost_sync.api.database import Database
+from oldhost_sync.api.places import Places
 from oldhost_sync.api.problems import Problem, field_invalid, unavailable
 from oldhost_sync.planner import Answer, Question, Scenario, live_arrivals, live_scenario, steady
 from oldhost_sync.policy.writer_policy import WriterPolicy
@@ -50,19 +51,13 @@ class PlannerProcess:
     host: str
     database: Database
     policy: WriterPolicy
-    _turns: Places = field(default_factory=lambda: Places(1, limits.PLANS_WAITING_MAX))
+    _turns: Places = field(default_factory=lambda: Places(1, limits.PLANS_WAITING_MAX, _busy))
 
     async def plan(self, wanted: PlanRequest) -> Planned:
         """Raises a Problem: the plan is too large, too many plans wait, or the simulation takes too long."""
         _check_size(wanted)
-        try:
-            await self._turns.take(limits.PLAN_SECONDS_MAX)
-        except TimeoutError:
-            raise _busy() from None
-        try:
+        async with self._turns.turn(limits.PLAN_SECONDS_MAX):
             return await (self._from_now(wanted) if wanted.from_now else self._from_scenario(wanted.scenario))
-        finally:
-            self._turns.release()
 
     async def _from_scenario(self, scenario: Scenario) -> Planned:
         return Planned(scenario, await _played(Question(scenario)))

@@ -14,12 +14,14 @@ from temporalio.client import Client
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.circuit import Circuit
+from oldhost_sync.api.places import Places
 from oldhost_sync.api.problems import Problem, unavailable
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.temporal.writer_client import (
     Cause,
     QueryRefused,
     UpdateRefused,
+    WriterBusy,
     WriterClient,
     WriterError,
     WriterUnavailable,
@@ -37,6 +39,9 @@ _STEPS = {
     "paused-in-temporal": "Unpause it there",
     "writer-failing": "Terminate its run in Temporal, or deploy the release that it began with",
 }
+
+
+_FULL = "as many acts as may wait for the writer wait already; nothing was done"
 
 
 class WriterLink(Protocol):
@@ -66,12 +71,16 @@ class TemporalWriterLink:
         )
         self._clock = clock
         self._circuit = Circuit(limits.WRITER_PROBE_SECONDS)
+        self._acts = Places(limits.ACTS_AT_ONCE, limits.ACTS_WAITING_MAX, partial(writer_busy, _FULL))
 
     async def query(self, name: str, *arguments: object) -> Any:
         return await self._ask(lambda: self._writer.query(name, *arguments))
 
     async def update(self, name: str, request: OperatorRequest) -> str:
-        answer = await self._ask(lambda: self._writer.update(name, request))
+        if self._circuit.is_open and self._acts.locked():
+            raise self._circuit.problem()  # the acts before it wait for a writer that is away
+        async with self._acts.turn(limits.ACTS_QUEUE_SECONDS_MAX):
+            answer = await self._ask(lambda: self._writer.update(name, request))
         if isinstance(answer, str):
             return answer
         return f"{name}: {quantity(answer, 'waiting key')}" if isinstance(answer, int) else f"{name}: done"
@@ -90,6 +99,8 @@ class TemporalWriterLink:
         if isinstance(error, UpdateRefused):
             reason = str(error) or "It gave no reason."
             return Problem(409, "refused", f"The writer refused to {error.name}", reason, "See GET /api/writer/status.")
+        if isinstance(error, WriterBusy):
+            return writer_busy(str(error))
         if not isinstance(error, WriterUnavailable):
             assert isinstance(error, QueryRefused)
             return Problem(409, "query-refused", "The writer can't answer this query", str(error), "Check the query.")
@@ -100,6 +111,15 @@ class TemporalWriterLink:
             self._clock(), partial(writer_away, str(error) or "Temporal or the worker does not answer", kind)
         )
         return self._circuit.problem()
+
+
+def writer_busy(reason: str) -> Problem:
+    return unavailable(
+        "writer-busy",
+        "The writer is carrying out other requests",
+        f"{reason[:1].upper()}{reason[1:]}.",
+        "Repeat the request in a moment.",
+    )
 
 
 def writer_away(reason: str, kind: str = "writer-away") -> Problem:

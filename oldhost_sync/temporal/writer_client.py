@@ -20,19 +20,24 @@ from temporalio.client import (
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
+    WorkflowUpdateHandle,
     WorkflowUpdateRPCTimeoutOrCancelledError,
+    WorkflowUpdateStage,
 )
 from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.temporal.client import SharedClient, TemporalUnavailable, connect, writer_handle
 from oldhost_sync.temporal.writer_health import WriterState, is_no_namespace, is_no_workflow, writer_health
-from workflows.messages import OperatorRequest
+from workflows.messages import NoRoom, OperatorRequest
 
 # A number that is used only once, in a signature.
 NONCE_BYTES = 16
+# A writer takes an act in its next task, some milliseconds later. If one that answers queries does not within this
+# share of an act's time, Temporal's places for acts are taken.
+TAKEN_SHARE = 0.5
 # What the SDK raises for a run whose status it does not know.
 _UNKNOWN_STATUS = "is not a valid WorkflowExecutionStatus"
 
@@ -72,6 +77,10 @@ class UpdateRefused(WriterError):  # noqa: N818 - says what happened
     def __init__(self, host: str, name: str, reason: str) -> None:
         super().__init__(host, reason)
         self.name = name
+
+
+class WriterBusy(WriterError):  # noqa: N818 - says what happened
+    """Other requests are being carried out, and no more may wait; `str` says whose limit it is. Repeat in a moment."""
 
 
 class QueryRefused(WriterError):  # noqa: N818 - says what happened
@@ -119,15 +128,35 @@ class WriterClient:
     async def update(self, name: str, request: OperatorRequest) -> Any:
         """Carry out the update `name`; returns its answer."""
         client = await self._connected()
-        limit = timedelta(seconds=self.update_seconds)
-        request = self._signed(name, request)
-        question = writer_handle(client, self.host).execute_update(name, request, rpc_timeout=limit)
+        began = time.monotonic()
+        taken = await self._taken(client, name, self._signed(name, request))
+        left = began + self.update_seconds - time.monotonic()
         try:
-            return await self._answer(client, question, self.update_seconds)
+            return await self._answer(client, taken.result(rpc_timeout=timedelta(seconds=left)), left)
         except WorkflowUpdateFailedError as error:
             cause = error.cause
             reason = cause.message if isinstance(cause, ApplicationError) else str(cause)
+            if isinstance(cause, ApplicationError) and cause.type == NoRoom.__name__:
+                raise WriterBusy(self.host, reason) from None
             raise UpdateRefused(self.host, name, reason) from None
+
+    async def _taken(self, client: Client, name: str, request: OperatorRequest) -> WorkflowUpdateHandle[Any]:
+        """The update, accepted or refused by the writer. When Temporal refuses it for its limit of updates in flight,
+        the SDK repeats it for 12 to 16 s, so that this refusal itself would come too late.
+        """
+        seconds = self.update_seconds * TAKEN_SHARE
+        asked = writer_handle(client, self.host).start_update(
+            name, request, wait_for_stage=WorkflowUpdateStage.ACCEPTED, rpc_timeout=timedelta(seconds=seconds)
+        )
+        try:
+            taken: WorkflowUpdateHandle[Any] = await self._answer(client, asked, seconds)
+        except WriterUnavailable as error:
+            if error.cause is not Cause.TOO_SLOW:
+                raise
+            await self.query("status")
+            why = f"it took no further act for {seconds:g} s; Temporal lets ten wait"
+            raise WriterBusy(self.host, why) from None
+        return taken
 
     def _signed(self, action: str, request: OperatorRequest) -> OperatorRequest:
         if not self.act_key:
@@ -149,6 +178,8 @@ class WriterClient:
             async with asyncio.timeout(seconds):
                 return await question
         except (RPCError, TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            if isinstance(error, RPCError) and error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+                raise WriterBusy(self.host, f"Temporal takes no more requests now ({error})") from None
             raise await self._why_not(client, error) from None
 
     async def _why_not(self, client: Client, error: Exception) -> WriterUnavailable:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from temporalio import workflow
 from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateStage
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from oldhost_sync.api import limits
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import TemporalWriterLink
-from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, OperatorRequest, workflow_id
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, NoRoom, OperatorRequest, workflow_id
 
 if TYPE_CHECKING:
     from oldhost_sync.stack.temporal import EmbeddedTemporal
@@ -29,6 +30,10 @@ class StandInWriter:
 
     def __init__(self) -> None:
         self.paused_by = ""
+        self.held = False
+        self.at_work = 0
+        self.at_work_most = 0
+        self.flushed = 0
 
     @workflow.run
     async def run(self) -> None:
@@ -56,9 +61,30 @@ class StandInWriter:
         if not self.paused_by:
             raise ApplicationError("the writer is not paused")
 
+    @workflow.query
+    def acts(self) -> list[int]:
+        return [self.at_work, self.at_work_most, self.flushed]
+
+    @workflow.signal
+    def hold(self, held: bool) -> None:
+        self.held = held
+
     @workflow.update
     async def flush(self, request: OperatorRequest) -> int:
+        self.at_work += 1
+        self.at_work_most = max(self.at_work_most, self.at_work)
+        await workflow.wait_condition(lambda: not self.held)
+        self.at_work -= 1
+        self.flushed += 1
         return 3
+
+    @workflow.update
+    async def retry(self, request: OperatorRequest) -> str:
+        return "retried"
+
+    @retry.validator
+    def check_retry(self, request: OperatorRequest) -> None:
+        raise NoRoom("3 acts wait to be recorded, the first is 'flush' by ana: repeat yours in a moment")
 
 
 @workflow.defn
@@ -109,6 +135,119 @@ def test_a_refusal_comes_with_the_writer_s_reason(temporal_dev_server: EmbeddedT
         assert await link.query("status") == {"paused_by": ""}
 
     run_with_writer(temporal_dev_server, "link-refuses", scenario)
+
+
+def _kind(problem: Problem) -> tuple[int, str]:
+    return problem.status, str(problem.content["type"]).rpartition(":")[2]
+
+
+FLUSH = OperatorRequest(operator="ana", reason="why")
+
+
+async def _held(server: EmbeddedTemporal, host: str) -> WorkflowHandle[Any, Any]:
+    """The stand-in, which finishes no flush until `hold` says so."""
+    handle = (await Client.connect(server.address)).get_workflow_handle(workflow_id(host))
+    await handle.signal("hold", True)
+    return handle
+
+
+def test_of_thirty_acts_at_once_all_are_carried_out_a_few_at_a_time(temporal_dev_server: EmbeddedTemporal) -> None:
+    async def scenario(link: TemporalWriterLink) -> None:
+        answers = await asyncio.gather(*(link.update("flush", FLUSH) for _ in range(30)))
+        assert set(answers) == {"flush: 3 waiting keys"}
+        _, most, done = await link.query("acts")
+        assert (most <= limits.ACTS_AT_ONCE, done) == (True, 30)
+
+    run_with_writer(temporal_dev_server, "link-thirty", scenario)
+
+
+def test_an_act_beyond_the_queue_is_told_that_others_are_carried_out_and_those_are(
+    temporal_dev_server: EmbeddedTemporal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ACTS_WAITING_MAX", 1)
+
+    async def scenario(link: TemporalWriterLink) -> None:
+        writer = await _held(temporal_dev_server, "link-queue")
+        others = [asyncio.create_task(link.update("flush", FLUSH)) for _ in range(limits.ACTS_AT_ONCE + 1)]
+        with pytest.raises(Problem) as full:
+            await asyncio.gather(asyncio.sleep(0), link.update("flush", FLUSH))
+        assert _kind(full.value) == (503, "writer-busy")
+        assert "nothing was done" in str(full.value.content["detail"])
+        await writer.signal("hold", False)
+        assert set(await asyncio.gather(*others)) == {"flush: 3 waiting keys"}
+
+    run_with_writer(temporal_dev_server, "link-queue", scenario)
+
+
+def test_an_act_that_waited_too_long_for_others_is_told_so(
+    temporal_dev_server: EmbeddedTemporal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ACTS_QUEUE_SECONDS_MAX", 0.05)
+
+    async def scenario(link: TemporalWriterLink) -> None:
+        writer = await _held(temporal_dev_server, "link-waits")
+        others = [asyncio.create_task(link.update("flush", FLUSH)) for _ in range(limits.ACTS_AT_ONCE)]
+        with pytest.raises(Problem) as waited:
+            await asyncio.gather(asyncio.sleep(0), link.update("flush", FLUSH))
+        assert _kind(waited.value) == (503, "writer-busy")
+        await writer.signal("hold", False)
+        assert set(await asyncio.gather(*others)) == {"flush: 3 waiting keys"}
+
+    run_with_writer(temporal_dev_server, "link-waits", scenario)
+
+
+def test_an_act_beyond_temporals_ten_in_flight_is_told_so_and_queries_are_answered(
+    temporal_dev_server: EmbeddedTemporal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WRITER_UPDATE_SECONDS_MAX", 2.0)
+
+    async def scenario(link: TemporalWriterLink) -> None:
+        writer = await _held(temporal_dev_server, "link-ten")
+        for _ in range(10):
+            await writer.start_update("flush", FLUSH, wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        with pytest.raises(Problem) as busy:
+            await link.update("pause", FLUSH)
+        assert _kind(busy.value) == (503, "writer-busy")
+        assert "Temporal lets ten wait" in str(busy.value.content["detail"])
+        assert (await link.query("acts"))[0] == 10
+        await writer.signal("hold", False)
+
+    run_with_writer(temporal_dev_server, "link-ten", scenario)
+
+
+def test_an_act_that_no_worker_takes_is_not_told_to_wait_for_others(
+    temporal_dev_server: EmbeddedTemporal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporal remembers the workers of the last minutes."""
+    monkeypatch.setattr(limits, "WRITER_UPDATE_SECONDS_MAX", 1.0)
+
+    async def scenario(link: TemporalWriterLink) -> None:
+        assert await link.query("acts") == [0, 0, 0]
+
+    async def run() -> None:
+        client = await Client.connect(temporal_dev_server.address)
+        handle = await client.start_workflow(StandInWriter.run, id=workflow_id("link-left"), task_queue=TASK_QUEUE)
+
+        async def connect() -> Client:
+            return client
+
+        with pytest.raises(Problem) as away:
+            await TemporalWriterLink("link-left", connect).update("flush", FLUSH)
+        assert _kind(away.value) in {(503, "writer-away"), (503, "no-worker")}
+        await handle.terminate()
+
+    run_with_writer(temporal_dev_server, "link-stays", scenario)
+    asyncio.run(run())
+
+
+def test_an_act_for_which_the_writer_has_no_room_is_to_be_repeated(temporal_dev_server: EmbeddedTemporal) -> None:
+    async def scenario(link: TemporalWriterLink) -> None:
+        with pytest.raises(Problem) as busy:
+            await link.update("retry", FLUSH)
+        assert _kind(busy.value) == (503, "writer-busy")
+        assert "the first is 'flush' by ana" in str(busy.value.content["detail"])
+
+    run_with_writer(temporal_dev_server, "link-no-room", scenario)
 
 
 def test_a_writer_that_was_never_started_is_told_apart(temporal_dev_server: EmbeddedTemporal) -> None:

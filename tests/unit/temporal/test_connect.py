@@ -1,17 +1,33 @@
-"""Connecting to Temporal with settings that can't be used: an outage like any other, told with its reason."""
+"""Connecting to Temporal with settings that can't be used: an outage like any other, told with its reason. A limit of
+Temporal's is told as one, and is no outage.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    QueryWorkflowInput,
+    StartWorkflowUpdateInput,
+    WorkflowUpdateHandle,
+)
+from temporalio.service import RPCError, RPCStatusCode
 
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.temporal.client import TemporalUnavailable, connect
-from oldhost_sync.temporal.writer_client import WriterClient, WriterUnavailable
+from oldhost_sync.temporal.writer_client import WriterBusy, WriterClient, WriterUnavailable
+from oldhost_sync.user_errors import explain
+from workflows.messages import OperatorRequest
 
 
 @pytest.mark.parametrize(
@@ -44,3 +60,43 @@ def test_no_line_of_the_configuration_file_is_told(monkeypatch: pytest.MonkeyPat
     with pytest.raises(TemporalUnavailable, match="TEMPORAL_CONFIG_FILE") as told:
         asyncio.run(connect())
     assert "secret" not in "".join(traceback.format_exception(told.value))
+
+
+class _AtItsLimit(Interceptor):
+    """Temporal that takes no more updates of the run."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - the SDK's name
+        return _Refusing(next)
+
+
+class _Refusing(OutboundInterceptor):
+    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:  # noqa: A002
+        raise RPCError("limit on in-flight updates (10)", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
+
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
+        return "answered"
+
+
+async def _limited() -> Client:
+    return await Client.connect("127.0.0.1:1", lazy=True, interceptors=[_AtItsLimit()])
+
+
+def test_a_limit_of_temporals_does_not_open_the_circuit() -> None:
+    async def run() -> None:
+        link = TemporalWriterLink("oldhost", _limited)
+        with pytest.raises(Problem) as busy:
+            await link.update("flush", OperatorRequest(operator="ana", reason="why"))
+        assert str(busy.value.content["type"]).endswith("writer-busy")
+        assert await link.query("status") == "answered"
+
+    asyncio.run(run())
+
+
+def test_the_command_line_tells_of_a_limit_of_temporals_that_others_are_carried_out() -> None:
+    writer = WriterClient("oldhost", query_seconds=5, update_seconds=5, connect=_limited)
+    with pytest.raises(WriterBusy) as busy:
+        asyncio.run(writer.update("flush", OperatorRequest(operator="ana", reason="why")))
+    assert str(explain(busy.value)) == (
+        "the writer is carrying out other requests: Temporal takes no more requests now "
+        "(limit on in-flight updates (10)). Repeat it in a moment."
+    )
