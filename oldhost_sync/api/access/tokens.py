@@ -1,7 +1,8 @@
 """The known tokens: those of the settings, and those of a file that is read again when it changes.
 
-The server knows only SHA-256 digests. Every known digest is compared, in constant time, so that the time taken reveals
-nothing about them. A file that can't be read or is invalid changes nothing: the previous tokens stay valid.
+The server knows only SHA-256 digests. They are looked up by a MAC whose key only this process has: nobody can choose
+what is compared with a known one, so the time taken reveals nothing about the digests. A file that can't be read or is
+invalid changes nothing: the previous tokens stay valid.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +24,8 @@ logger = logging.getLogger("oldhost_sync.api")
 
 # How soon a changed file is noticed; checking costs some microseconds.
 LOOKED_AT_EVERY_SECONDS = 1.0
+# As long as the MAC itself (HMAC-SHA256).
+MAC_KEY_BYTES = 32
 
 
 def _now() -> datetime:
@@ -33,6 +37,35 @@ class _Known:
     digest: bytes
     token: ApiToken
     caller: Caller
+
+
+class _Index:
+    """The known tokens by a MAC of their digest, and by name; a token and its successor have the same name."""
+
+    def __init__(self, tokens: Sequence[ApiToken], host: str | None) -> None:
+        check_names(tokens)
+        self._key = secrets.token_bytes(MAC_KEY_BYTES)
+        self._by_mac: dict[bytes, _Known] = {}
+        self._by_name: dict[str, list[_Known]] = {}
+        for each in tokens:
+            if host is None or each.is_for(host):
+                caller = Caller(each.name, each.role, fingerprint=each.fingerprint)
+                known = _Known(bytes.fromhex(each.sha256_hex), each, caller)
+                self._by_mac[self._mac(known.digest)] = known
+                self._by_name.setdefault(each.name, []).append(known)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_name.values()))
+
+    def of_digest(self, digest: bytes) -> _Known | None:
+        found = self._by_mac.get(self._mac(digest))
+        return found if found is not None and hmac.compare_digest(found.digest, digest) else None
+
+    def of_name(self, name: str) -> Sequence[_Known]:
+        return self._by_name.get(name, ())
+
+    def _mac(self, digest: bytes) -> bytes:
+        return hmac.digest(self._key, digest, "sha256")
 
 
 class Tokens:
@@ -58,7 +91,7 @@ class Tokens:
         self._clock = clock
         self._looked_at = clock()
         self._seen = _stamp(file) if file else None
-        self._known = _known(all_tokens(self._of_settings, file), host)
+        self._known = _Index(all_tokens(self._of_settings, file), host)
         self._used: dict[bytes, str] = {}
 
     def identify(self, authorization: bytes | None) -> Caller | None:
@@ -79,16 +112,16 @@ class Tokens:
     def owner(self, name: str, fingerprint: bytes) -> Caller | None:
         """The caller whose token has this name and fingerprint; None if it was removed, replaced, or has expired."""
         self._look_at_file()
-        for each in self._known:
+        for each in self._known.of_name(name):
             same = hmac.compare_digest(each.token.fingerprint, fingerprint)
-            if same and each.token.name == name and not each.token.has_expired(self._now()):
+            if same and not each.token.has_expired(self._now()):
                 return each.caller
         return None
 
     def knows(self, name: str) -> bool:
         """Whether a token of this name is known, expired or not."""
         self._look_at_file()
-        return any(each.token.name == name for each in self._known)
+        return bool(self._known.of_name(name))
 
     def take_used(self) -> dict[bytes, str]:
         """The fingerprints and names of the tokens used since the last time."""
@@ -100,12 +133,7 @@ class Tokens:
         scheme, _, token = (authorization or b"").partition(b" ")
         if scheme.lower() != b"bearer":
             return None
-        given = hashlib.sha256(token.strip()).digest()
-        found: _Known | None = None
-        for each in self._known:
-            if hmac.compare_digest(given, each.digest):
-                found = each
-        return found
+        return self._known.of_digest(hashlib.sha256(token.strip()).digest())
 
     def _look_at_file(self) -> None:
         if self._file is None or self._clock() - self._looked_at < LOOKED_AT_EVERY_SECONDS:
@@ -116,20 +144,11 @@ class Tokens:
             return
         self._seen = stamp
         try:
-            self._known = _known(all_tokens(self._of_settings, self._file), self._host)
+            self._known = _Index(all_tokens(self._of_settings, self._file), self._host)
         except (OSError, ValueError) as error:
             logger.error("the file of tokens can't be used; the previous tokens stay valid: %s", error)  # noqa: TRY400
             return
         logger.info("the file of tokens was read again: %d tokens are known", len(self._known))
-
-
-def _known(tokens: tuple[ApiToken, ...], host: str | None) -> list[_Known]:
-    check_names(tokens)
-    return [
-        _Known(bytes.fromhex(each.sha256_hex), each, Caller(each.name, each.role, fingerprint=each.fingerprint))
-        for each in tokens
-        if host is None or each.is_for(host)
-    ]
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

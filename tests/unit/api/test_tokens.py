@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -49,6 +50,32 @@ class Hour:
 
     def tokens(self, *tokens: ApiToken, file: Path | None = None) -> Tokens:
         return Tokens(tokens, file=file, now=lambda: self.now, clock=lambda: self.seconds)
+
+
+def test_a_token_is_compared_with_one_of_the_known_ones_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"app-{number}" for number in range(500)]
+    tokens = Tokens([known_as(f"secret of {name}", name) for name in names])
+    compared, compare = [], hmac.compare_digest
+
+    def counting(one: bytes, other: bytes) -> bool:
+        compared.append(one)
+        return compare(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", counting)
+    assert [tokens.identify(bearer(f"secret of {name}")) for name in names] == [Caller(n, Role.APP) for n in names]
+    assert [tokens.owner(name, known_as(f"secret of {name}").fingerprint) is not None for name in names] == [True] * 500
+    assert len(compared) == 1_000
+    assert tokens.identify(bearer("nobody's")) is None
+    assert len(compared) == 1_000
+
+
+def test_two_names_may_have_one_token_and_each_is_its_owner() -> None:
+    tokens = Tokens([known_as("same", "anna"), known_as("same", "ben")])
+    assert tokens.identify(bearer("same")) == Caller("ben", Role.APP)
+    fingerprint = known_as("same").fingerprint
+    assert tokens.owner("anna", fingerprint) == Caller("anna", Role.APP)
+    assert tokens.owner("ben", fingerprint) == Caller("ben", Role.APP)
+    assert (tokens.knows("anna"), tokens.knows("carl")) == (True, False)
 
 
 def test_a_token_is_valid_through_its_last_day() -> None:
