@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
@@ -27,7 +28,7 @@ def check_change(change: dict[str, Any]) -> None:
         raise ValueError(f"the change lacks {', '.join(missing)}")
     if unfit := intake.why_unfit(change):
         raise ValueError(f"the change is {unfit}")
-    if len(repr(change)) > intake.CHANGE_BYTES_MAX:
+    if len(json.dumps(change)) > intake.CHANGE_BYTES_MAX:
         raise ValueError(f"the change is larger than {intake.CHANGE_BYTES_MAX} bytes")
 
 
