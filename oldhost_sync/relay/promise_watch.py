@@ -47,6 +47,19 @@ class _Host:
     steps: ClockSteps = field(default_factory=ClockSteps)
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What one transaction found of a host. `more`: there are more fates to read. `is_late`: an emergency is or was.
+    `waits`: what the histograms show now; None: as before.
+    """
+
+    fates: list[Ended]
+    more: bool
+    is_late: bool
+    newest_id: int
+    waits: Mapping[PriorityClass, tuple[dict[int, int], int]] | None
+
+
 @dataclass(slots=True)
 class _Clock:
     """The database's clock, compared with our monotonic one. It was read between `began` and `ended`."""
@@ -127,30 +140,31 @@ class PromiseWatch:
             return
         work = partial(self._transact, host=name, found=found, state=host, now=now)
         # A conflict is not retried: the next look is in a second, and the other hosts would wait.
-        fates, host.more, late = await self.transactions.run(work, attempts=1)
-        self._count(name, fates, now)
+        seen = await self.transactions.run(work, attempts=1)
+        host.more, host.newest_id = seen.more, seen.newest_id
+        self._count(name, seen.fates, now)
+        if self.waits and seen.waits is not None:
+            self.waits.show(name, seen.waits)
+            host.shown = True
+        late = seen.is_late
         host.late = late or now < host.last_late_at + CALM_MS / 1000
         host.last_late_at = now if late else host.last_late_at
         host.fates_at = now + (LATE_FATES_SECONDS if host.late else FATES_SECONDS)
 
-    def _transact(
-        self, connection: Connection, host: str, found: HostState, state: _Host, now: float
-    ) -> tuple[list[Ended], bool, bool]:
-        """Returns the fates, whether there are more to read, and whether an emergency is or was late."""
+    def _transact(self, connection: Connection, host: str, found: HostState, state: _Host, now: float) -> _Seen:
+        """Changes only the database: the transaction may yet fail."""
         measured, more = late_emergencies.take_fates(connection, host, found.fates)
         fates = [replace(each, took_ms=state.steps.took_ms(each.change_id, each.took_ms)) for each in measured]
         late_emergencies.count_applied(connection, host, [each for each in fates if each.outcome == "APPLIED"])
-        if self.waits and (fates or not state.shown):
-            state.shown = True
-            self.waits.show(host, late_emergencies.applied_waits(connection, host))
+        shows = self.waits and (fates or not state.shown)
+        waits = late_emergencies.applied_waits(connection, host) if shows else None
         waiting = late_emergencies.waiting_emergencies(connection, host) if found.emergencies else []
         seen = [each.change_id for each in fates] + [each.change_id for each in waiting]
-        state.newest_id = max([state.newest_id, *seen])
         urgent = [each for each in fates if _is_urgent(each)]
         late = Late.of([state.steps.wait_ms(each.change_id, each.age_ms) for each in waiting])
         calm = now >= state.last_late_at + CALM_MS / 1000
         is_late = self._keep(connection, host, urgent, late, waiting, calm=calm)
-        return fates, more, is_late
+        return _Seen(fates, more, is_late, max([state.newest_id, *seen]), waits)
 
     def _count(self, host: str, fates: list[Ended], now: float) -> None:
         """Count fates after the commit, so that each counts once."""

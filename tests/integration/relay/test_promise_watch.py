@@ -11,9 +11,11 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.relay.clock_difference import ClockDifference
+from oldhost_sync.relay.host_failures import HostsFailed
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.views import late_emergencies
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
@@ -136,6 +138,24 @@ def test_a_restart_counts_nothing_twice_and_loses_nothing(stage: Stage, engine: 
     assert bucket % ("30.0", "0.0") in page
     assert bucket % ("60.0", "2.0") in page
     assert bucket % ("+Inf", "2.0") in page
+
+
+def test_a_look_whose_transaction_failed_shows_and_keeps_nothing_of_it(
+    stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise TransactionContended("deadlock")
+
+    stage.looks(0)
+    end(engine, emergency(engine, 45))
+    counted = 'oldhost_sync_accepted_to_applied_seconds_count{host="oldhost",priority_class="EMERGENCY"} 1.0'
+    with monkeypatch.context() as patch:
+        patch.setattr(late_emergencies, "open_incident", fail)
+        with pytest.raises(HostsFailed):
+            stage.looks(20)
+    assert counted not in generate_latest(stage.registry).decode()
+    stage.looks(40)
+    assert counted in generate_latest(stage.registry).decode()
 
 
 def test_what_ended_before_the_first_look_is_history(stage: Stage, engine: Engine) -> None:
