@@ -22,6 +22,7 @@ from oldhost_sync.store.errors import (
     DatabaseUnavailable,
     InvalidChange,
     StatementRefused,
+    StatementTooSlow,
     StoreError,
     TlsFailed,
 )
@@ -160,13 +161,8 @@ def _explain_database(error: StoreError | DBAPIError) -> str:
     code = error_code(error.__cause__ if isinstance(error, DatabaseUnavailable) and error.__cause__ else error)
     if code in ACCESS_ERRORS:
         return f"the database refuses us ({ACCESS_ERRORS[code]}): check SYNC_DATABASE_URL, and what its account may do."
-    if isinstance(error, TlsFailed):
-        return f"{error}. Check its certificate, and the TLS options of SYNC_DATABASE_URL."
-    if isinstance(error, StatementRefused):
-        return f"{error}. Undo what was changed in the database without `oldhost-sync migrate`; ask its administrator."
     if isinstance(error, DatabaseUnavailable):
-        advice = "Start it, or check SYNC_DATABASE_URL; is `oldhost-sync up` running?"
-        return f"the database can't be reached: {error}. {advice}"
+        return _explain_unavailable(error)
     if isinstance(error, CommitUncertain):
         return f"{error}. Repeat the command: nothing is done twice."
     if isinstance(error, StoreError):
@@ -174,3 +170,14 @@ def _explain_database(error: StoreError | DBAPIError) -> str:
     if code in NOT_MIGRATED_ERRORS:
         return f"the database is not up to date ({NOT_MIGRATED_ERRORS[code]}): run `oldhost-sync migrate`."
     return ""
+
+
+def _explain_unavailable(error: DatabaseUnavailable) -> str:
+    if isinstance(error, TlsFailed):
+        return f"{error}. Check its certificate, and the TLS options of SYNC_DATABASE_URL."
+    if isinstance(error, StatementRefused):
+        return f"{error}. Undo what was changed in the database without `oldhost-sync migrate`; ask its administrator."
+    if isinstance(error, StatementTooSlow):
+        return f"the database answers, but too slowly: {error}. Repeat the command when the database has less to do."
+    advice = "Start it, or check SYNC_DATABASE_URL; is `oldhost-sync up` running?"
+    return f"the database can't be reached: {error}. {advice}"

@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from oldhost_sync.cli.main import app, run
 from oldhost_sync.environment import adopt, settings_of_a_new_stack
 from oldhost_sync.settings import parse_api_tokens
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TlsFailed
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StatementTooSlow, TlsFailed
 from oldhost_sync.temporal.client import TemporalUnavailable
 from oldhost_sync.temporal.writer_client import Cause, QueryRefused, UpdateRefused, WriterError, WriterUnavailable
 from oldhost_sync.user_errors import explain
@@ -154,6 +154,10 @@ def test_the_databases_errors_say_what_to_do() -> None:
     assert "oldhost-sync migrate" in str(explain(missing))
     assert "SYNC_DATABASE_URL" in str(explain(refused))
     assert "Start it" in str(explain(DatabaseUnavailable("away")))
+    assert str(explain(StatementTooSlow("statement took too long (MariaDB 1969)"))) == (
+        "the database answers, but too slowly: statement took too long (MariaDB 1969). "
+        "Repeat the command when the database has less to do."
+    )
     expired = TlsFailed("TLS to the database failed: certificate has expired")
     assert str(explain(expired)).endswith("expired. Check its certificate, and the TLS options of SYNC_DATABASE_URL.")
     denied = DatabaseUnavailable("denied")
