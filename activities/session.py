@@ -17,7 +17,7 @@ from functools import partial
 from sqlalchemy.engine import Engine
 from temporalio import activity
 
-from oldhost_sync.oldhost.connection import Address
+from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.exchange import Exchange

@@ -23,7 +23,7 @@ from bench.result import Result
 from bench.stage import SimulatedHost, Stage
 from bench.statements import served
 from bench.workload import backlog, put_into_outbox
-from oldhost_sync.oldhost.connection import Address
+from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.recovery import Opened, Opening

@@ -25,6 +25,7 @@ from oldhost_sync.credentials import (
     parse_api_tokens,
     parse_encryption_keys,
 )
+from oldhost_sync.oldhost.address import SHAPE, parse_address
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
 from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
@@ -70,7 +71,7 @@ Span = Annotated[float, Field(gt=0, le=86_400)]
 # At least a week, because people look at the last week; a century is for ever.
 Days = Annotated[int, Field(ge=7, le=36_500)]
 
-_HTTP_URL = r"^https?://[^/\s]+", "http://address:port"
+_HTTP_URL = r"^https?://[^/\s]+", "http://address:port or https://address:port"
 _DATABASE_URL = r"^(mysql|mariadb)(\+pymysql)?://", "mysql+pymysql://user:password@address:port/database"
 _ORIGIN = re.compile(r"https?://[^/\s@]+")
 
@@ -255,7 +256,24 @@ class Settings(BaseSettings):
             raise ValueError("give it as https://name or https://name:port, without a path")
         return value
 
-    @field_validator("oldhost_url", "alert_webhook_url", "database_url", "temporal_ui_url")
+    @field_validator("oldhost_url")
+    @classmethod
+    def check_oldhost_url(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_address(value)
+        return value
+
+    @field_validator("oldhost_urls")
+    @classmethod
+    def check_oldhost_urls(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, url in value.items():
+            try:
+                parse_address(url)
+            except ValueError as error:
+                raise ValueError(f"host {name!r}: {error}") from None
+        return value
+
+    @field_validator("alert_webhook_url", "database_url", "temporal_ui_url")
     @classmethod
     def check_url(cls, value: str | None, info: ValidationInfo) -> str | None:
         pattern, shape = _DATABASE_URL if info.field_name == "database_url" else _HTTP_URL
@@ -309,7 +327,7 @@ class Settings(BaseSettings):
     def need_oldhost_url(self) -> str:
         """OldHost's address; SettingsError when it is not set."""
         if self.oldhost_url is None:
-            raise SettingsError(f"SYNC_OLDHOST_URL is not set: {_HTTP_URL[1]}")
+            raise SettingsError(f"SYNC_OLDHOST_URL is not set: {SHAPE}")
         return self.oldhost_url
 
     def urls_by_host(self) -> dict[str, str]:
@@ -350,7 +368,7 @@ def parse_oldhost_urls(text: str) -> dict[str, str]:
     urls: dict[str, str] = {}
     for number, entry in enumerate((each.strip() for each in text.split(",") if each.strip()), start=1):
         name, _, url = entry.partition("=")
-        if not NAME.fullmatch(name) or not re.match(r"^http://[^/\s]+", url):
+        if not NAME.fullmatch(name) or not url:
             raise ValueError(f"host {number} must be name=http://address:port")
         if name in urls:
             raise ValueError(f"host {name!r} is given twice")

@@ -9,12 +9,13 @@ from datetime import timedelta
 
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.oldhost.address import parse_address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.events import OpeningPostponed
-from oldhost_sync.roles.worker import parse_address, session_limits
+from oldhost_sync.roles.worker import session_limits
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 

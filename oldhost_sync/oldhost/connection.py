@@ -15,7 +15,7 @@ import select
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from oldhost_sync.oldhost.answer_limit import CLOSE_SECONDS, AnswerLimit
 from oldhost_sync.oldhost.errors import (
@@ -37,14 +37,6 @@ KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 Clock = Callable[[], float]
 Heartbeat = Callable[[], None]
-
-
-class Address(NamedTuple):
-    """Where OldHost is. `authority`: as its URL names it, for the Host header."""
-
-    name: str
-    port: int
-    authority: str = "oldhost"
 
 
 class HostConnection(Protocol):

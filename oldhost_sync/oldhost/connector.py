@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_limit import AnswerLimit
-from oldhost_sync.oldhost.connection import SLICE_SECONDS, Address, Clock, Heartbeat, OldHostConnection, ready
+from oldhost_sync.oldhost.connection import SLICE_SECONDS, Clock, Heartbeat, OldHostConnection, ready
 from oldhost_sync.oldhost.errors import NoConnection
 
 # Look-up and connect together; a resolver's own timeout is usually 5 s a server, twice.

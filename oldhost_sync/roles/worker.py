@@ -20,7 +20,6 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
@@ -36,7 +35,7 @@ from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
 from oldhost_sync.environment import settings
 from oldhost_sync.logs import log_to_stderr
-from oldhost_sync.oldhost.connection import Address
+from oldhost_sync.oldhost.address import Address, parse_address
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.probes.health import Liveness, Readiness, running_during
@@ -297,18 +296,6 @@ def addresses(settings: Settings) -> Callable[[str], Address]:
         return by_host[host]
 
     return address_of
-
-
-def parse_address(url: str) -> Address:
-    """Address and port of `http://address:port`; OldHost speaks plain HTTP at its root (docs/protocol.md)."""
-    parts = urlsplit(url)
-    if parts.scheme != "http" or parts.hostname is None or parts.path.strip("/"):
-        raise SettingsError("SYNC_OLDHOST_URL: give it as http://address:port")
-    try:
-        port = parts.port or 80
-    except ValueError:
-        raise SettingsError("SYNC_OLDHOST_URL: its port must be a number from 1 to 65535") from None
-    return Address(parts.hostname, port, parts.netloc.rpartition("@")[2])
 
 
 @asynccontextmanager

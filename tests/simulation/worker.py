@@ -13,8 +13,9 @@ from activities.alerts import AlertActivities
 from activities.database_records import RecordingActivities
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
+from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_limit import AnswerLimit
-from oldhost_sync.oldhost.connection import Address, OldHostConnection
+from oldhost_sync.oldhost.connection import OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.recovery import Opening

@@ -157,6 +157,17 @@ def test_a_host_without_name_or_address_is_refused(text: str) -> None:
         load_settings(oldhost_urls=text)
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["https://oldhost:1", "http://oldhost:1/path", "http://oldhost:x", "http://oldhost:0", "http://[::1", "b:2"],
+)
+def test_an_address_that_the_protocol_does_not_know_is_refused_under_its_setting_s_name(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"^SYNC_OLDHOST_URL: give it as http://address:port"):
+        load_settings(oldhost_url=url)
+    with pytest.raises(SettingsError, match=r"^SYNC_OLDHOST_URLS: host 'north': give it as http://address:port"):
+        load_settings(oldhost_urls=f"south=http://a:1,north={url}")
+
+
 def test_a_token_may_be_for_some_hosts_only() -> None:
     (limited, free) = parse_api_tokens(f"shop:app@north+south:{DIGEST},ana:ops:{DIGEST}")
     assert [limited.is_for(host) for host in ("north", "south", "east")] == [True, True, False]

@@ -16,7 +16,7 @@ from activities.session import NOT_HERE, SessionActivities
 from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
-from oldhost_sync.oldhost.connection import Address
+from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.reply_timeout import KNOWN_AFTER
@@ -234,15 +234,6 @@ def test_an_ipv6_address_is_connected_to_without_its_brackets_and_named_with_the
     from oldhost_sync.settings import load_settings
 
     assert addresses(load_settings(oldhost_url="http://[::1]:8100"))("oldhost") == Address("::1", 8100, "[::1]:8100")
-
-
-@pytest.mark.parametrize("url", ["https://oldhost:1", "http://oldhost:1/path"])
-def test_an_address_that_the_protocol_does_not_know_is_refused(url: str) -> None:
-    from oldhost_sync.roles.worker import parse_address
-    from oldhost_sync.settings import SettingsError
-
-    with pytest.raises(SettingsError, match="http://address:port"):
-        parse_address(url)
 
 
 def sessions_told(world: MariaWorld) -> list[tuple[int, str | None, str | None]]:

@@ -20,7 +20,8 @@ from activities.database_records import RecordingActivities
 from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
-from oldhost_sync.oldhost.connection import Address, Heartbeat, HostConnection, OldHostConnection
+from oldhost_sync.oldhost.address import Address
+from oldhost_sync.oldhost.connection import Heartbeat, HostConnection, OldHostConnection
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger

@@ -154,8 +154,8 @@ def test_a_ban_that_claims_to_last_a_day_is_asked_about_when_a_ban_is_over(stage
 
 
 def test_the_host_header_is_the_urls(stage: Stage) -> None:
+    from oldhost_sync.oldhost.address import parse_address
     from oldhost_sync.oldhost.wire import encode_ask
-    from oldhost_sync.roles.worker import parse_address
 
     address = parse_address("http://user:secret@oldhost.example:8100")
     assert address.authority == "oldhost.example:8100"

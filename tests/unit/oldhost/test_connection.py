@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from oldhost_sync.oldhost.connection import SLICE_SECONDS, Address, OldHostConnection, _Wait
+from oldhost_sync.oldhost.address import Address
+from oldhost_sync.oldhost.connection import SLICE_SECONDS, OldHostConnection, _Wait
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import (
     ConnectionClosed,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oldhost_sync.oldhost.connection import Address
+from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connector import REACH_SECONDS_MAX, Connector, SockAddress
 from oldhost_sync.oldhost.errors import NoConnection
 
