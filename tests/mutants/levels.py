@@ -32,6 +32,7 @@ def _tests(name: str, *arguments: str) -> Level:
 SIMULATION = Level("simulation", ("tests.simulation", "--quiet", "--stop-at-first"), takes_seeds=True)
 EXHAUSTIVE = Level("exhaustive faults", ("tests.exhaustive", "--only", "singles"))
 STALLED = _tests("simulation, stalled after SENT", "tests/simulation/test_deadline.py")
+CLOCK_SET_BACK = _tests("simulation, Temporal's clock set back", "tests/simulation/test_clock_set_back.py")
 UNIT = _tests("unit tests", "tests/unit/policy", "tests/unit/oldhost")
 RELEASES = _tests("unit tests of releases", "tests/unit/policy/test_release.py", "tests/unit/worker")
 WATCHES = _tests("unit tests of the relay", "tests/unit/relay", "tests/unit/temporal")
@@ -55,6 +56,7 @@ ENDED_WORKERS = _tests(
     "tests/integration/store/test_worker_watch.py",
     "tests/integration/store/test_worker_presence.py",
 )
+CONSEQUENCES = _tests("real MariaDB, what a resolve does", "tests/integration/store/test_halt_consequences.py")
 RECOVERY = _tests("real MariaDB, recovery", "tests/integration/session/test_recovery.py")
 GIVING_WAY = _tests("real MariaDB, sends that give way", "tests/integration/session/test_giving_way.py")
 OVERDUE = _tests("real MariaDB, replies that never come", "tests/integration/session/test_reply_timeout.py")
@@ -62,6 +64,7 @@ CLUSTER = _tests("three real MariaDBs, a cluster", "tests/integration/ledger/tes
 SIGNALS = _tests(
     "real Temporal, signals left unread", "tests/workflows/test_submissions.py", "tests/workflows/test_starts.py"
 )
+STARTS = _tests("real Temporal, starts of the writer", "tests/workflows/test_starts.py", "-k", "numbered")
 HEALTH = _tests("real Temporal, the writer's health", "tests/integration/relay/test_writer_health.py")
 RESETS = _tests(
     "real Temporal, runs that were reset", "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"

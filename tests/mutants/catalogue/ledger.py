@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import CLUSTER, CONFORMANCE, EXHAUSTIVE, SIMULATION
+from tests.mutants.levels import CLUSTER, CONFORMANCE, CONSEQUENCES, EXHAUSTIVE, SIMULATION
 from tests.mutants.mutant import Mutant, Patch
 
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
@@ -133,5 +133,10 @@ MUTANTS = (
     Mutant(
         "a mark locks the ledger's row and does not write it",
         (Patch(LEDGER, "else write_sending", "else lock_sending"),), levels=(CLUSTER,),
+    ),
+    Mutant(
+        "lost operations that wait again are known to the writer",
+        (Patch("oldhost_sync/store/ledger/halt_resolution.py", "sql.REOPEN_FROM if as_they_were else sql.RELAY_AGAIN_FROM", "sql.REOPEN_FROM"),),
+        levels=(CONSEQUENCES,),
     ),
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.levels import (
     ACTIVITIES,
     BY_HAND,
+    CLOCK_SET_BACK,
     DELIVERY,
     ENDED_WORKERS,
     FAILING_RELAYS,
@@ -17,6 +18,7 @@ from tests.mutants.levels import (
     SIMULATION,
     STACK,
     STALLED,
+    STARTS,
     UNSERVED_HOSTS,
     WATCHES,
 )
@@ -176,5 +178,15 @@ MUTANTS = (
         "an opening waits for a locked ledger until its heartbeat is overdue",
         (Patch("oldhost_sync/store/ledger/maria_ledger.py", "            waits_again=False,\n        )\n\n    def adopt_first", "        )\n\n    def adopt_first"),),
         levels=(ACTIVITIES,),
+    ),
+    Mutant(
+        "a nudged run relies on the timers that it has",
+        (Patch("workflows/sync_writer.py", "            self.timers.distrust()\n", "            pass\n"),),
+        levels=(CLOCK_SET_BACK,),
+    ),
+    Mutant(
+        "the alerts of a new run are numbered by the clock alone",
+        (Patch("oldhost_sync/policy/coalesced_alerts.py", "        self.sequence = max(self.sequence, sequence)\n", "        pass\n"),),
+        levels=(STARTS,),
     ),
 )  # fmt: skip
