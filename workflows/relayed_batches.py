@@ -44,8 +44,6 @@ class Relayed:
         return unreadable
 
     def take_nudge(self) -> bool:
-        """Whether an empty batch has come since the last call: the relay says that nothing has ended for long, though
-        changes wait.
-        """
+        """Whether an empty batch has come since the last call: changes have waited all the time for minutes."""
         nudged, self._nudged = self._nudged, False
         return nudged

@@ -2,7 +2,7 @@
 
 One that fires for nothing costs less than cancelling it. Temporal fires a timer by its own clock, at the time that was
 due when it was begun: if that clock is set back by an hour, each running timer is an hour late. The run can't see it,
-since its time only stands still; so the relay nudges a writer under which nothing has ended for long.
+since its time only stands still; so the relay nudges it at intervals while changes wait.
 """
 
 from __future__ import annotations

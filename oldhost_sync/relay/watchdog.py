@@ -44,7 +44,6 @@ ASKED_AT_A_TIME = 5
 class _Host:
     watch: WriterWatch = field(default_factory=WriterWatch)
     progress: HostProgress | None = None
-    moved_at: float = float("-inf")  # when it had nothing outstanding, or a new fate
     looked_at: float = float("-inf")
     trouble: str = ""
     hinders_roles: bool = False
@@ -93,8 +92,6 @@ class Watchdog:
     def _is_due(self, host: _Host, found: HostProgress, now: float) -> bool:
         """False if there are new fates, or if nothing is outstanding and the last check was a short time ago."""
         before, host.progress = host.progress, found
-        if before is None or before.fates != found.fates or not found.outstanding:
-            host.moved_at = now
         if not host.watch.is_calm or host.looked_at == float("-inf"):
             return True
         if found.outstanding and (before is None or before.fates == found.fates):
@@ -123,7 +120,7 @@ class Watchdog:
             seen = await self._ask(name)
             host.trouble = "Temporal does not answer" if isinstance(seen, TemporalAway) else trouble(seen)
             host.hinders_roles = isinstance(seen, TemporalAway) or seen.hinders_roles
-            for action in host.watch.look(seen, now, waiting=found.outstanding, quiet_s=now - host.moved_at):
+            for action in host.watch.look(seen, now, waiting=found.outstanding):
                 with failures.of(name):
                     await self._act(name, action)
 

@@ -24,9 +24,9 @@ LASTS_SECONDS = {FAILING: 6.0, NO_WORKER: 6.0, AWAY: 10.0}
 # A writer that was started and has ended again is not started at every check.
 START_PAUSE_SECONDS = 5.0
 START_PAUSE_SECONDS_MAX = 60.0
-# A writer that seems well is nudged if nothing has ended for this long though changes wait. As a rule this is longer
-# than the debounce, so that it costs nothing in ordinary use.
-QUIET_SECONDS_MAX = 180.0
+# A writer that seems well is nudged so often while changes wait all the time: longer than the debounce, as a rule, so
+# that it costs nothing where little happens, and a signal among many where much does.
+NUDGE_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +74,16 @@ class WriterWatch:
         self._open = set(KINDS)
         self._starts = 0
         self._started_at = float("-inf")
-        self._nudged_at = float("-inf")
+        # Since when changes wait all the time, or the last nudge.
+        self._waits_since: float | None = None
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing was wrong at the last check."""
         return not self._trouble
 
-    def look(
-        self, seen: WriterHealth | TemporalAway, now: float, *, waiting: bool, quiet_s: float = 0.0
-    ) -> list[Action]:
-        """What to do now; a start comes first, since it waits for no row. `quiet_s`: for how long no change has got its
-        fate.
-        """
+    def look(self, seen: WriterHealth | TemporalAway, now: float, *, waiting: bool) -> list[Action]:
+        """What to do now; a start comes first, since it waits for no row."""
         kind, message = _trouble(seen, waiting=waiting)
         if kind != self._trouble:
             self._trouble, self._since = kind, now
@@ -97,8 +94,12 @@ class WriterWatch:
             actions.append(StartWriter())
         elif not kind and now >= self._started_at + START_PAUSE_SECONDS_MAX:
             self._starts = 0
-        if not kind and waiting and min(quiet_s, now - self._nudged_at) >= QUIET_SECONDS_MAX:
-            self._nudged_at = now
+        if kind or not waiting:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = now
+        elif now >= self._waits_since + NUDGE_SECONDS:
+            self._waits_since = now
             actions.append(NudgeWriter())
         if over := tuple(sorted(self._open - {kind})):
             self._open &= {kind}

@@ -1,14 +1,14 @@
-"""The relay's watchdog, as far as the writer sees it: it nudges one under which nothing has ended for long."""
+"""The relay's watchdog, as far as the writer sees it: it nudges the writer while changes wait."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from oldhost_sync.relay.writer_watch import QUIET_SECONDS_MAX
+from oldhost_sync.relay.writer_watch import NUDGE_SECONDS
 from tests.simulation.workflow_run import payload_of
 from workflows import messages
 
-_PROGRESS = "SELECT SUM(processed_at IS NULL), COUNT(*) FROM outbox_events"
+_WAITS = "SELECT 1 FROM outbox_events WHERE processed_at IS NULL LIMIT 1"
 
 
 class Nudges:
@@ -19,11 +19,7 @@ class Nudges:
         world.hub.process("nudges").spawn(self._run)
 
     def _run(self) -> None:
-        before: Any = None
         while True:
-            self._world.hub.sleep(QUIET_SECONDS_MAX)
-            ((waiting, known),) = self._world.database.rows(_PROGRESS)
-            found = known - (waiting or 0)
-            if waiting and found == before and not self._world.temporal.away:
+            self._world.hub.sleep(NUDGE_SECONDS)
+            if self._world.database.rows(_WAITS) and not self._world.temporal.away:
                 self._world.temporal.signal("enqueue", payload_of(messages.EnqueueBatch()))
-            before = found

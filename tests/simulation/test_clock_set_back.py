@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.relay.writer_watch import QUIET_SECONDS_MAX
+from oldhost_sync.relay.writer_watch import NUDGE_SECONDS
 from tests.simulation.faults import NoFaults
 from tests.simulation.shape import Shape
 from tests.simulation.world import World
@@ -31,6 +31,6 @@ def test_changes_are_sent_in_time_though_temporals_clock_was_set_back(banned: bo
         world._go_on_for(5)
     before = applied(world)
     world.step_temporal_clock(-HOURS_S)
-    world._go_on_for(2 * QUIET_SECONDS_MAX + SHAPE.ban_s + SHAPE.debounce_s)
+    world._go_on_for(2 * NUDGE_SECONDS + SHAPE.ban_s + SHAPE.debounce_s)
     assert applied(world) > before + 5
     assert world.heal().violations == []

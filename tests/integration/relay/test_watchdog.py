@@ -100,19 +100,18 @@ def test_a_writer_that_has_ended_is_started_by_one_look_though_an_alert_is_locke
     assert writers.started == [HOST]
 
 
-def test_a_writer_that_seems_well_is_nudged_when_nothing_has_ended_for_long_though_changes_wait(engine: Engine) -> None:
-    """The timers that it waits for may be hours late."""
+def test_a_writer_is_nudged_while_changes_wait_though_others_end(engine: Engine) -> None:
+    """The timers that it waits for may be hours late, while it sends what needs none."""
     writers = KnownWriters()
     stage = Stage(engine, writers)
     asyncio.run(stage.looks(0, 200, 400))
     assert writers.nudged == []  # nothing waits
     recorded(engine)
-    asyncio.run(stage.looks(500, 579))
-    assert writers.nudged == []
-    asyncio.run(stage.looks(580))
-    assert writers.nudged == [HOST]
+    asyncio.run(stage.looks(500, 590))
     change_sql(engine, f"INSERT INTO nonce_ledger (host, fate_sequence) VALUES ('{HOST}', 1)")  # a fate
-    asyncio.run(stage.looks(800))
+    asyncio.run(stage.looks(600, 679))
+    assert writers.nudged == []
+    asyncio.run(stage.looks(700))
     assert writers.nudged == [HOST]
 
 
