@@ -17,7 +17,6 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
@@ -41,14 +40,12 @@ T = TypeVar("T")
 
 def connect_for_api(database_url: str, connections: int = limits.database_connections(hosts=1)) -> Engine:
     """An engine with a connection for each thread, and shorter timeouts than elsewhere because people wait."""
-    engine = create_engine(database_url, pool_size=connections, statement_seconds=limits.DATABASE_STATEMENT_SECONDS)
-
-    @event.listens_for(engine, "connect")
-    def wait_less(connection: Any, _record: object) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (limits.DATABASE_LOCK_SECONDS,))
-
-    return engine
+    return create_engine(
+        database_url,
+        pool_size=connections,
+        statement_seconds=limits.DATABASE_STATEMENT_SECONDS,
+        lock_wait_seconds=limits.DATABASE_LOCK_SECONDS,
+    )
 
 
 class Database:

@@ -65,6 +65,7 @@ def create_engine(
     *,
     pool_size: int = 4,
     statement_seconds: float = limits.STATEMENT_SECONDS_MAX,
+    lock_wait_seconds: int = limits.LOCK_WAIT_SECONDS_MAX,
     idle_transaction_seconds: int = limits.IDLE_TRANSACTION_SECONDS_MAX,
     autocommit: bool = False,
 ) -> Engine:
@@ -79,7 +80,7 @@ def create_engine(
     """
     session = (
         f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', "
-        f"max_statement_time = {statement_seconds}, innodb_lock_wait_timeout = {limits.LOCK_WAIT_SECONDS_MAX}, "
+        f"max_statement_time = {statement_seconds}, innodb_lock_wait_timeout = {lock_wait_seconds}, "
         f"idle_transaction_timeout = {idle_transaction_seconds}, {_PINNED_VARIABLES}"
     )
     slack = limits.CONNECTION_READ_SECONDS_MAX - limits.STATEMENT_SECONDS_MAX

@@ -44,6 +44,7 @@ STATEMENT_TOLD = 120
 # When each refusal was logged. There are only so many tables, rights and additions of others.
 _told_at: dict[str, float] = {}
 
+_LOCK_WAIT_NOW = "SELECT @@SESSION.innodb_lock_wait_timeout"
 _LOCK_WAIT = "SET SESSION innodb_lock_wait_timeout = %s"
 
 LOCK_WAIT_TIMEOUT = 1205
@@ -296,12 +297,13 @@ def _repeated(
 @contextmanager
 def lock_wait(connection: Connection, seconds: int) -> Iterator[None]:
     """Meanwhile a statement waits at most `seconds` for a locked row; 0: not at all."""
+    before = connection.exec_driver_sql(_LOCK_WAIT_NOW).scalar_one()
     connection.exec_driver_sql(_LOCK_WAIT, (seconds,))
     try:
         yield
     finally:
         if not connection.invalidated:
-            connection.exec_driver_sql(_LOCK_WAIT, (limits.LOCK_WAIT_SECONDS_MAX,))
+            connection.exec_driver_sql(_LOCK_WAIT, (before,))
 
 
 def look(engine: Engine, fn: Callable[[Connection], T]) -> T:

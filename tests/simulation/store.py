@@ -118,7 +118,8 @@ class Connection(PlainConnection):
                 self.before_statement(statement)
                 self.rollback()
                 raise database_error(LOCK_WAIT, "lock wait timeout")
-        if statement.startswith("SET SESSION "):  # how long a row is waited for: here, no wait is simulated
+        # How long a row is waited for: here, no wait is simulated.
+        if statement.startswith(("SET SESSION ", "SELECT @@SESSION.")):
             return self.database.run("SELECT 1", ())
         if statement.startswith(AT_ONCE) and self._is_locked():
             raise database_error(LOCK_WAIT, "lock wait timeout")  # the statement is undone, its transaction goes on
