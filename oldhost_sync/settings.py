@@ -331,12 +331,17 @@ class Settings(BaseSettings):
         return self.oldhost_url
 
     def urls_by_host(self) -> dict[str, str]:
-        """Each host that this deployment serves, with its address; SettingsError when there is none."""
-        own = {self.host: self.oldhost_url} if self.oldhost_url is not None else {}
-        return {**own, **self.oldhost_urls} or {self.host: self.need_oldhost_url()}
+        """Each host that this deployment serves, with its address; SettingsError when SYNC_HOST has none."""
+        return {host: self.oldhost_urls.get(host) or self.need_oldhost_url() for host in self.hosts()}
 
     def hosts(self) -> tuple[str, ...]:
-        """SYNC_HOST first, then the others that are served."""
+        """SYNC_HOST first, then the others that are served. SettingsError when only the others have addresses: changes
+        would be accepted for SYNC_HOST, too, and never sent.
+        """
+        if self.oldhost_urls and self.oldhost_url is None and self.host not in self.oldhost_urls:
+            raise SettingsError(
+                f"SYNC_OLDHOST_URL is not set, and SYNC_OLDHOST_URLS has no address for SYNC_HOST ({self.host})"
+            )
         return tuple(dict.fromkeys((self.host, *self.oldhost_urls)))
 
     def to_environment(self) -> dict[str, str]:

@@ -151,6 +151,19 @@ def test_more_hosts_are_served_beside_the_own_one() -> None:
     assert settings.hosts() == ("oldhost", "north", "south")
 
 
+def test_further_hosts_without_an_address_of_the_own_one_are_refused() -> None:
+    settings = load_settings(oldhost_urls="north=http://b:2")
+    for served in (settings.hosts, settings.urls_by_host):
+        with pytest.raises(SettingsError, match=r"SYNC_OLDHOST_URL is not set, .* SYNC_HOST \(oldhost\)"):
+            served()
+
+
+def test_the_own_host_s_address_may_stand_among_the_others() -> None:
+    settings = load_settings(host="north", oldhost_urls="south=http://c:3,north=http://b:2")
+    assert settings.hosts() == ("north", "south")
+    assert settings.urls_by_host() == {"north": "http://b:2", "south": "http://c:3"}
+
+
 @pytest.mark.parametrize("text", ["north", "north=b:2", "=http://b:2", "north=http://b:2,north=http://c:3"])
 def test_a_host_without_name_or_address_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="SYNC_OLDHOST_URLS: host"):
