@@ -29,8 +29,8 @@ RESOLVE_ANSWERED_WITHIN = timedelta(seconds=8)
 # take all ten places.
 PENDING_MAX = 3
 RESOLVING = (
-    "a resolve of many operations is being carried out, which may take minutes: until the halt has ended (see the "
-    "status), nothing else can be decided"
+    "a resolve is being carried out, which may take minutes if it concerns many operations, or as long as MariaDB does "
+    "not answer: until the halt has ended (see the status), nothing else can be decided"
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Self
 
-from oldhost_sync.store.errors import DatabaseUnavailable, StatementTooSlow
+from oldhost_sync.store.errors import DatabaseUnavailable, StatementRefused, StatementTooSlow
 
 
 class HostsFailed(Exception):  # noqa: N818 - says what happened
@@ -45,5 +45,5 @@ class HostFailures:
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether MariaDB is away, for all hosts; a statement that took too long is one host's own."""
-    return isinstance(error, DatabaseUnavailable) and not isinstance(error, StatementTooSlow)
+    """Whether MariaDB is away, for all hosts; a statement that took too long, or was refused, is one host's own."""
+    return isinstance(error, DatabaseUnavailable) and not isinstance(error, StatementTooSlow | StatementRefused)

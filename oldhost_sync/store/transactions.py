@@ -95,8 +95,9 @@ READ_ONLY_ERRORS = {
 # The server is not the one to work with now; another one may be, at the same address.
 NOT_PRIMARY_ERRORS = READ_ONLY_ERRORS | {1047: "cluster node not ready"}
 
-# A trigger's or routine's own refusal: its text may name values.
+# Errors whose text may name values: a trigger's or routine's own refusal, and those of conversions.
 _SIGNALLED = 1644
+_NAME_VALUES = {1292, 1365, 1366, 1367, 1411, 1426, 1525, 1690, 1918, 3020}
 
 # Of one statement only; others may succeed.
 ONE_STATEMENT_ERRORS = {1317, STATEMENT_TOO_SLOW, *_NO_RIGHT_ERRORS}
@@ -162,7 +163,7 @@ def told(error: Exception) -> str:
     if not isinstance(error, DBAPIError):
         return str(error)
     code = error_code(error)
-    if code is None or error.orig is None or is_the_values_fault(error):
+    if code is None or error.orig is None or code in _NAME_VALUES or is_the_values_fault(error):
         return f"MariaDB refuses a statement (MariaDB {code})"
     if code == _SIGNALLED:
         return f"a trigger or routine of the database refuses a statement (MariaDB {code})"
@@ -229,10 +230,9 @@ def _missing_right(error: DBAPIError) -> str:
 
 
 def is_passing(error: StoreError | DBAPIError | PoolTimeout) -> bool:
-    """Whether the statement may work later: the server is away or busy."""
-    return isinstance(error, DatabaseUnavailable | TransactionContended) or isinstance(
-        translate(error), DatabaseUnavailable | TransactionContended
-    )
+    """Whether the statement may work later by itself: the server is away or busy."""
+    known = error if isinstance(error, StoreError) else translate(error)
+    return isinstance(known, DatabaseUnavailable | TransactionContended) and not isinstance(known, StatementRefused)
 
 
 def _refused_by_tls(error: DBAPIError) -> str:

@@ -90,7 +90,7 @@ class TaskSights:
 
 
 def due_task(tasks: Iterable[WaitingTask]) -> Untaken | None:
-    """For one who looks once, after a question got no answer for seconds: what is due now was not taken meanwhile."""
+    """For one who does not watch: what is due now. Whether it stays so, a second look tells."""
     return next((Untaken(task) for task in tasks if task.is_due), None)
 
 

@@ -154,7 +154,8 @@ class WriterClient:
             if error.cause is not Cause.TOO_SLOW:
                 raise
             await self.query("status")
-            why = f"it took no further act for {seconds:g} s; Temporal lets ten wait"
+            took = f"it took no further act for {seconds:g} s (Temporal lets ten wait)"
+            why = f"{took}; this one may still be carried out: look at the status before you repeat it"
             raise WriterBusy(self.host, why) from None
         return taken
 

@@ -6,6 +6,7 @@ none. :func:`judge` is pure. No time of Temporal's is compared with this machine
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -56,6 +57,8 @@ LAST_EVENTS = 60
 # A killed worker leaves one task unfinished; more in a row are caused by the task itself.
 UNFINISHED_TASKS = 2
 ERROR_LENGTH_MAX = 300
+# A worker that polls takes a task within milliseconds, an activity within the time of the one before it.
+SECOND_LOOK_SECONDS = 0.5
 
 # Temporal forgets a task when its clock is set back.
 _CURE = (
@@ -130,8 +133,17 @@ async def writer_health(
     events = await _last_events(client, described) if _asks_for_events(described) else ()
     polling = await (pollers() if pollers else task_queue_pollers(client))
     tasks = waiting_tasks(described)
-    untaken = sights.untaken(host, tasks, polling) if sights else due_task(tasks)
+    untaken = sights.untaken(host, tasks, polling) if sights else await _still_untaken(client, host, due_task(tasks))
     return judge(described, events, polled=bool(polling), untaken=untaken)
+
+
+async def _still_untaken(client: Client, host: str, untaken: Untaken | None) -> Untaken | None:
+    """The same after a moment: what is due at the first look may have been scheduled just before."""
+    if untaken is None:
+        return None
+    await asyncio.sleep(SECOND_LOOK_SECONDS)
+    described = await describe_writer(client, host)
+    return untaken if described is not None and untaken.task in waiting_tasks(described) else None
 
 
 async def describe_writer(client: Client, host: str) -> DescribeWorkflowExecutionResponse | None:

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import ProgrammingError
 from temporalio.testing import ActivityEnvironment
 
-from activities import database_records
+from activities import database_records, long_decisions
 from activities.database_records import (
     LOCK_WAITS_SECONDS_MAX,
     PAGE_PAUSE_SECONDS,
@@ -289,7 +289,9 @@ def test_an_unsigned_act_is_carried_out_and_its_name_is_not_believed(world: Mari
     assert world.read(found) == [("ana", "temporal", 0, "not signed")]
 
 
-def test_a_resolve_has_more_time_than_a_statement_has_otherwise(world: MariaWorld) -> None:
+def test_a_resolve_has_more_time_than_a_statement_has_otherwise_and_heartbeats(
+    world: MariaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """OldHost lost 4,000 operations: reopening them takes longer than the engine here allows."""
     world.execute(
         "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
@@ -318,8 +320,13 @@ def test_a_resolve_has_more_time_than_a_statement_has_otherwise(world: MariaWorl
     with pytest.raises(StatementTooSlow):
         ActivityEnvironment().run(RecordingActivities(hurried, count=expects_1).record_decision, decision)
     activities = RecordingActivities(hurried, count=expects_1, unhurried=unhurried)
-    decided = ActivityEnvironment().run(activities.record_decision, decision)
+    monkeypatch.setattr(long_decisions, "BEAT_SECONDS", 0.01)
+    beats: list[object] = []
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = lambda *details: beats.append(details)
+    decided = environment.run(activities.record_decision, decision)
     hurried.dispose()
+    assert beats
     assert decided.message == "4000 operations from nonce 1 on are sent again as they were"
 
 

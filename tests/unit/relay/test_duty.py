@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from oldhost_sync.relay.duty import FAILED_ROUNDS_BEFORE_LOG, DutyLoop
 from oldhost_sync.relay.host_failures import HostFailures, HostsFailed
-from oldhost_sync.store.errors import TransactionContended
+from oldhost_sync.store.errors import StatementRefused, TransactionContended
 from oldhost_sync.telemetry import RelayMetrics
 
 LOCKED = TransactionContended("lock wait timeout (MariaDB 1205)")
@@ -97,4 +97,11 @@ def test_a_round_says_which_hosts_failed_and_why() -> None:
     watching = Watching()
     watching.failing = {"north": LOCKED, "west": ValueError("no such thing")}
     with pytest.raises(HostsFailed, match=r"^north: lock wait timeout \(MariaDB 1205\); west: no such thing$"):
+        asyncio.run(watching.run_once(0.0))
+
+
+def test_a_statement_that_is_refused_for_one_host_keeps_none_of_the_others_waiting() -> None:
+    watching = Watching()
+    watching.failing = {"north": StatementRefused("a trigger refuses it"), "west": LOCKED}
+    with pytest.raises(HostsFailed, match=r"^north: a trigger refuses it; west: lock wait timeout"):
         asyncio.run(watching.run_once(0.0))

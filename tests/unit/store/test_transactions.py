@@ -12,8 +12,15 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
-from oldhost_sync.store.transactions import ACCESS_ERRORS, RETRIABLE_ERRORS, UNAVAILABLE_ERRORS, run_in_transaction
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StatementRefused, TransactionContended
+from oldhost_sync.store.transactions import (
+    ACCESS_ERRORS,
+    RETRIABLE_ERRORS,
+    UNAVAILABLE_ERRORS,
+    is_passing,
+    run_in_transaction,
+    told,
+)
 
 
 def driver_error(code: int) -> OperationalError:
@@ -128,3 +135,15 @@ def test_other_errors_come_through_as_they_are_and_leave_nothing(engine: Engine)
     with pytest.raises(IntegrityError):
         run_in_transaction(engine, fn)
     assert seen(engine) == []
+
+
+def test_a_refused_statement_does_not_pass_by_itself() -> None:
+    assert is_passing(DatabaseUnavailable("away"))
+    assert not is_passing(StatementRefused("refused"))
+    assert not is_passing(OperationalError("SELECT", {}, pymysql.err.OperationalError(1305, "no such function")))
+
+
+def test_a_conversion_s_error_is_told_without_the_value_that_it_names() -> None:
+    text = "Truncated incorrect INTEGER value: 'Mrs Smith'"
+    error = OperationalError("INSERT", {}, pymysql.err.OperationalError(1292, text))
+    assert told(error) == "MariaDB refuses a statement (MariaDB 1292)"
