@@ -95,6 +95,7 @@ def _run(
         os.dup2(descriptor, stream)
     os.close(descriptor)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also in tests that were started with `nohup`
     begins.close()
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-_READ = text("SELECT 1 FROM outbox_events LIMIT 1")
+# Of the other indexes it would read all entries that a long transaction (a `resolve` of many) has not committed.
+_READ = text("SELECT 1 FROM outbox_events FORCE INDEX (PRIMARY) LIMIT 1")
 # They change no row, but are blocked or refused as a write to that table is (a locked table, a read-only server). Only
 # the commit of a changed row would show that none can be committed; the writes that are refused then tell of it.
 _WRITES = {
