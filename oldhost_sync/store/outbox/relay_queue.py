@@ -48,14 +48,17 @@ _OF_SOME_HOST = (
     "AND o.processed_at IS NULL AND o.priority_class = '{cls}' AND o.relayed_at IS NULL WHERE l.owner = :owner{more})"
 )
 _KNOWN_APART = " AND NOT FIND_IN_SET(l.host, :known)"
-# The polling loop runs in the server: between two polls it holds no lock, no transaction and no read view.
+# The polling loop runs in the server: between two polls it holds no lock, no transaction and no read view. Each look is
+# a SELECT: as a condition of the loop it would lock, and wait for every row that another transaction has not committed.
 _AWAIT_UNRELAYED = text(
-    f"BEGIN NOT ATOMIC DECLARE looks INT DEFAULT :looks; {REFUSE_READ_ONLY} WHILE looks > 0 AND NOT ("
+    f"BEGIN NOT ATOMIC DECLARE looks INT DEFAULT :looks; DECLARE found BOOLEAN DEFAULT FALSE; {REFUSE_READ_ONLY} "
+    "WHILE looks > 0 AND NOT found DO SELECT "
     + " OR ".join(
         _OF_SOME_HOST.format(cls=each, more="" if each is PriorityClass.EMERGENCY else _KNOWN_APART)
         for each in PriorityClass
     )
-    + f") DO DO SLEEP(:pause); SET looks = looks - 1; END WHILE; {_UNRELAYED_OF_OWNER}; END"
+    + " INTO found; IF NOT found THEN DO SLEEP(:pause); END IF; SET looks = looks - 1; END WHILE; "
+    f"{_UNRELAYED_OF_OWNER}; END"
 )
 
 _PROGRESS = text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox import outstanding_changes, relay_queue
 from oldhost_sync.store.outbox.books import count_books
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
@@ -137,3 +138,23 @@ def test_claims_read_an_index_in_order_and_sort_no_backlog(engine: Engine) -> No
         relay_queue.unprocessed_up_to(connection, HOST, 100)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 200
+
+
+def test_a_wait_for_changes_waits_for_no_row_of_a_transaction_that_is_not_committed(engine: Engine) -> None:
+    """One host's change is being recorded, and may be for seconds; the other host's emergency is found meanwhile."""
+    event = (
+        "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+        "priority_class, source, created_at) VALUES (%s, 'k', '', 'unit', 'a', 'e', '{}', %s, 'test', UTC_TIMESTAMP(6))"
+    )
+    for host in (HOST, "other"):
+        change_sql(engine, f"INSERT INTO relay_lease (host, owner, expires_at) VALUES ('{host}', 'one', NOW())")
+    looks = create_engine(engine.url.render_as_string(hide_password=False), pool_size=1, autocommit=True)
+    with engine.connect() as recording, looks.connect() as asking:
+        recording.exec_driver_sql(event, (HOST, "TXN"))
+        asking.exec_driver_sql("SET innodb_lock_wait_timeout = 1")
+        assert not any(one.anything for one in relay_queue.await_unrelayed(asking, "one", [], 0.1).values())
+        asking.exec_driver_sql(event, ("other", "EMERGENCY"))
+        seen = relay_queue.await_unrelayed(asking, "one", [], 0.1)
+        recording.rollback()
+    looks.dispose()
+    assert seen == {HOST: relay_queue.Unrelayed(), "other": relay_queue.Unrelayed(anything=True, emergency=True)}
