@@ -29,6 +29,7 @@ CHANGE = {"entity_type": "unit", "entity_id": "A-1", "event_type": "checked_in",
 def settings_of(database_url: str) -> Settings:
     return load_settings(
         database_url=database_url,
+        oldhost_url="http://127.0.0.1:3",
         oldhost_urls={NORTH: "http://127.0.0.1:1", "south": "http://127.0.0.1:2"},
         api_tokens=(
             a_token("shop", "app"),
