@@ -136,7 +136,7 @@ class Child:
         while not ready():
             if self.ended.is_set():
                 raise StopRequested(f"stopped while waiting for {self.name}")
-            if not self.running:
+            if not self.running and not ready():  # it may be what ends that is waited for, or it became ready and ended
                 raise ChildDied(self)
             if time.monotonic() > deadline:
                 raise ChildSilent(f"{self.name} was not ready after {seconds:g} s; see its log {self.log}")

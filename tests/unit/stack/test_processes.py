@@ -52,6 +52,21 @@ def test_a_child_that_dies_early_is_told_with_its_last_words(tmp_path: Path) -> 
         one.wait_until(lambda: False, SECONDS_MAX)
 
 
+def test_an_end_that_is_waited_for_may_come_between_two_looks(tmp_path: Path) -> None:
+    """Ready is: it has ended. It ends after the first look at that."""
+    one = child(tmp_path, "pass")
+    one.start()
+    looks: list[bool] = []
+
+    def has_ended() -> bool:
+        looks.append(bool(looks))
+        one.wait(SECONDS_MAX)
+        return looks[-1]
+
+    one.wait_until(has_ended, SECONDS_MAX)
+    assert looks[:2] == [False, True]
+
+
 def test_a_child_that_is_never_ready_is_told(tmp_path: Path) -> None:
     one = child(tmp_path, WAITS)
     one.start()
