@@ -28,6 +28,16 @@ async def refusal(writer: Writer, update: str, argument: Any) -> str:
     return caught.value.cause.message
 
 
+async def halted_by_a_restore(writer: Writer) -> list[int]:
+    """Three changes were applied, and OldHost went back to before the last two; returns the changes."""
+    changes = [await writer.take(TXN, unit) for unit in "abc"]
+    await writer.until_quiet()
+    writer.world.oldhost.restore(2)
+    await writer.skip(310)
+    await writer.until(lambda: writer.world.told("halted"))
+    return changes
+
+
 def request(**fields: Any) -> messages.OperatorRequest:
     return messages.OperatorRequest(operator="ana", reason="test", **fields)
 
@@ -151,11 +161,7 @@ async def test_a_halt_for_a_foreign_write_is_resolved_by_command(stage: Stage) -
 
 async def test_a_long_resolve_is_told_as_such_to_who_asked_and_to_whoever_acts_meanwhile(stage: Stage) -> None:
     async with stage.writer() as writer:
-        changes = [await writer.take(TXN, unit) for unit in "abc"]
-        await writer.until_quiet()
-        writer.world.oldhost.restore(2)
-        await writer.skip(310)
-        await writer.until(lambda: writer.world.told("halted"))
+        changes = await halted_by_a_restore(writer)
         writer.world.decisions_closed = True  # it does not end
         assert "which may take minutes" in await refusal(writer, "resolve", request(mode="resend"))
         assert "a resolve is being carried out" in await refusal(writer, "pause", request())
@@ -166,11 +172,7 @@ async def test_a_long_resolve_is_told_as_such_to_who_asked_and_to_whoever_acts_m
 
 async def test_a_count_that_changed_is_told_by_the_halt_and_not_decided_about(stage: Stage) -> None:
     async with stage.writer() as writer:
-        changes = [await writer.take(TXN, unit) for unit in "abc"]
-        await writer.until_quiet()
-        writer.world.oldhost.restore(2)
-        await writer.skip(310)
-        await writer.until(lambda: writer.world.told("halted"))
+        changes = await halted_by_a_restore(writer)
         writer.world.books.other_count = "OldHost expects nonce 2 now; it was 9 when the halt was shown"
         assert "nothing was decided" in await refusal(writer, "resolve", request(mode="resend"))
         await writer.until(lambda: "it was 9" in writer.world.told("halted")[-1].message)
@@ -207,11 +209,7 @@ async def test_what_is_resolved_is_in_doubt_no_longer_before_any_session_is_open
 
 async def test_a_host_that_went_back_is_sent_what_it_lost_in_order(stage: Stage) -> None:
     async with stage.writer() as writer:
-        changes = [await writer.take(TXN, unit) for unit in "abc"]
-        await writer.until_quiet()
-        writer.world.oldhost.restore(2)
-        await writer.skip(310)
-        await writer.until(lambda: writer.world.told("halted"))
+        changes = await halted_by_a_restore(writer)
         await writer.operate("resolve", mode="resend")
         await writer.until(lambda: len(writer.world.applied_ids) == 3)
         assert writer.world.applied_ids == changes
