@@ -146,8 +146,12 @@ def _explain_writer(error: WriterError) -> str:
         Cause.PAUSED_IN_TEMPORAL: f"the writer of {error.host!r} does nothing: {error}. Unpause it there: {unpause}.",
         Cause.FAILING: f"the writer of {error.host!r} is stuck: {error}. Terminate the run in Temporal, and the relay "
         "starts another; or deploy the release that it began with.",
+        Cause.NO_WORKER: f"the writer of {error.host!r} does not answer: {error}. Start a worker: `oldhost-sync "
+        "worker`. If workers are at work, the alert no-worker says what to do.",
+        Cause.TOO_SLOW: f"the writer of {error.host!r} did not answer in time. Repeat it in a moment; `oldhost-sync "
+        "alerts` says whether something is wrong.",
     }
-    return texts.get(error.cause, "the writer does not answer. Start a worker: `oldhost-sync worker`.")
+    return texts[error.cause]
 
 
 def _explain_machine(error: OSError) -> str:

@@ -60,11 +60,10 @@ ERROR_LENGTH_MAX = 300
 # A worker that polls takes a task within milliseconds, an activity within the time of the one before it.
 SECOND_LOOK_SECONDS = 0.5
 
-# Temporal forgets a task when its clock is set back.
-_CURE = (
-    "restart Temporal, or terminate the run (`temporal workflow terminate -w {}`): the relay starts another, and "
-    "nothing is lost"
-)
+# Temporal may keep a task back after its clock was set back, or while its clock is behind what it has recorded; a
+# restart of Temporal changes nothing then.
+_CURE = "terminate the run (`temporal workflow terminate -w {}`): the relay starts another, and nothing is lost"
+_START_ONE = "start one; if workers are at work, "
 _TASK_ENDS = {
     EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
@@ -230,7 +229,7 @@ def judge(
         since, error = failed
         return WriterHealth(WriterState.FAILING, error, run_id, since)
     if untaken is not None:
-        advice = _CURE.format(info.execution.workflow_id) if untaken.is_withheld else ""
+        advice = ("" if untaken.is_withheld else _START_ONE) + _CURE.format(info.execution.workflow_id)
         return WriterHealth(WriterState.NO_WORKER, _who_does_not_take_it(untaken), run_id, untaken.task.since, advice)
     if not polled:
         return WriterHealth(WriterState.NO_WORKER, "no worker asks for its tasks", run_id)

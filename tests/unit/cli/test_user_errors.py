@@ -335,8 +335,11 @@ def test_the_application_is_what_the_script_runs() -> None:
             WriterUnavailable("h", Cause.PAUSED_IN_TEMPORAL, "a person paused its run in Temporal"),
             "the writer of 'h' does nothing: a person paused its run in Temporal. Unpause it there: `temporal workflow",
         ),
-        (WriterUnavailable("h", Cause.NO_WORKER, "no worker"), "the writer does not answer. Start a worker"),
-        (WriterUnavailable("h", Cause.TOO_SLOW), "the writer does not answer. Start a worker"),
+        (
+            WriterUnavailable("h", Cause.NO_WORKER, "nobody takes its task"),
+            "the writer of 'h' does not answer: nobody takes its task. Start a worker: `oldhost-sync worker`. If",
+        ),
+        (WriterUnavailable("h", Cause.TOO_SLOW), "the writer of 'h' did not answer in time. Repeat it in a moment;"),
         (UpdateRefused("h", "resume", "it is not paused"), "the writer refused to resume: it is not paused."),
         (QueryRefused("h", "no such query"), "the writer can't answer this query: no such query."),
     ],

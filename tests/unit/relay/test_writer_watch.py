@@ -131,6 +131,6 @@ def test_another_trouble_ends_the_one_before() -> None:
 
 
 def test_the_alert_says_what_to_do_about_a_task_that_temporal_does_not_hand_out() -> None:
-    withheld = WriterHealth(WriterState.NO_WORKER, "workers poll", since=UNTAKEN.since, advice="restart Temporal")
+    withheld = WriterHealth(WriterState.NO_WORKER, "workers poll", since=UNTAKEN.since, advice="terminate the run")
     (opened,) = (each for each in looks(WriterWatch(), withheld, 0, 6) if isinstance(each, OpenAlert))
-    assert (opened.kind, opened.message) == (NO_WORKER, "workers poll: restart Temporal")
+    assert (opened.kind, opened.message) == (NO_WORKER, "workers poll: terminate the run")
