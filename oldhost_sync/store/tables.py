@@ -151,8 +151,9 @@ outbox_events = table(
     Index("ix_outbox_events_unrelayed", "host", "processed_at", "priority_class", "relayed_at", "id"),
     # Outstanding changes in id order (rebuild, sweep); changes that ended before a day (retention).
     Index("ix_outbox_events_outstanding", "host", "processed_at", "id"),
-    # One entity's or one key's outstanding changes (superseding, I7, `find`).
-    Index("ix_outbox_events_key", "host", "entity_type", "entity_id", "processed_at", "event_type"),
+    # One entity's or one key's outstanding changes (superseding, I7, `find`); its LWW keys one by one, however many
+    # changes and other event types it has (store/ledger/precedence.py).
+    Index("ix_outbox_events_key", "host", "entity_type", "entity_id", "processed_at", "priority_class", "event_type"),
     # Dead letters and the books.
     Index("ix_outbox_events_outcome", "host", "outcome", "id"),
     # Outstanding, dead or discarded changes, of one entity or entity by entity (sync status, held changes); and the

@@ -63,9 +63,9 @@ _OLDER_OF_CLASS = (
     f"SELECT {REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_status) WHERE {_ENTITY} AND o.outcome IS NULL "
     f"AND o.priority_class = %s AND o.id < %s AND NOT {_HAS_NONCE} AND NOT {_HAS_FATE} ORDER BY o.id LIMIT %s"
 )
-_NEXT_TYPE = (
+_NEXT_KEY = (
     f"SELECT o.event_type FROM outbox_events o FORCE INDEX (ix_outbox_events_key) WHERE {_ENTITY} "
-    "AND o.processed_at IS NULL AND o.event_type > %s ORDER BY o.event_type LIMIT 1"
+    "AND o.processed_at IS NULL AND o.priority_class = 'LWW' AND o.event_type > %s ORDER BY o.event_type LIMIT 1"
 )
 _NEWEST_OF_KEY = (
     f"SELECT {REF}, {_HAS_NONCE} AS has_nonce, EXISTS (SELECT 1 FROM applied_states a WHERE a.host = o.host "
@@ -106,10 +106,12 @@ class Precedence:
         for row in candidates:
             self._of_entity.setdefault(self._entity(row), []).append(row.id)
         self._outstanding: dict[tuple[Any, ...], list[ChangeRef]] = {}
+        self._newest_to_send: dict[tuple[str, str, str], list[ChangeRef]] = {}
 
     def forget_outstanding(self) -> None:
         """A candidate got a fate: what was read before is not true any more."""
         self._outstanding.clear()
+        self._newest_to_send.clear()
 
     def before(self, change_id: int, binding: Collection[int]) -> Before | None:
         """None: nothing. `binding`: the changes that get their nonces in the same transaction, before it."""
@@ -149,14 +151,18 @@ class Precedence:
         return [ref for ref in self._outstanding[values] if ref.change_id < row.id]
 
     def _newest_of_keys(self, row: Row[Any]) -> list[ChangeRef]:
-        """The newest change of each LWW key of the entity, if it is older than the change and will be sent."""
-        refs: list[ChangeRef] = []
-        event_type: str | None = ""
-        while event_type := self._connection.exec_driver_sql(_NEXT_TYPE, (*self._entity(row), event_type)).scalar():
-            found = self._newest_of_key(row, event_type)
-            if found is not None and found.id < row.id and not found.has_nonce and not found.is_stale:
-                refs.append(as_ref(found[:6]))  # the first six columns are a ref's
-        return refs
+        """The newest change of each LWW key of the entity, if it is older than the change and will be sent: read once
+        for all candidates of the entity.
+        """
+        entity = self._entity(row)
+        if entity not in self._newest_to_send:
+            refs = self._newest_to_send[entity] = []
+            event_type: str | None = ""
+            while event_type := self._connection.exec_driver_sql(_NEXT_KEY, (*entity, event_type)).scalar():
+                found = self._newest_of_key(row, event_type)
+                if found is not None and not found.has_nonce and not found.is_stale:
+                    refs.append(as_ref(found[:6]))  # the first six columns are a ref's
+        return [ref for ref in self._newest_to_send[entity] if ref.change_id < row.id]
 
     def _newest_of_key(self, row: Row[Any], event_type: str) -> Row[Any] | None:
         return self._connection.exec_driver_sql(_NEWEST_OF_KEY, (*self._entity(row), event_type)).one_or_none()

@@ -28,7 +28,7 @@ _STILL_SHOWN = (
     "AND a.entity_id = g.entity_id AND a.event_type = g.event_type AND a.change_id > g.id) "
     "AND NOT EXISTS (SELECT 1 FROM outbox_events n FORCE INDEX (ix_outbox_events_key) WHERE n.host = g.host "
     "AND n.entity_type = g.entity_type AND n.entity_id = g.entity_id AND n.processed_at IS NULL "
-    "AND n.event_type = g.event_type AND n.id > g.id)"
+    "AND n.priority_class = g.priority_class AND n.event_type = g.event_type AND n.id > g.id)"
 )
 
 

@@ -26,16 +26,26 @@ READS_EACH = 20  # for each of many candidates
 _CHANGE = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "priority_class, processed_at, outcome) SELECT 'oldhost', CONCAT('{entity}-{cls}', seq), '', 'unit', {of}, "
-    "CONCAT('e', seq MOD 3), '{{}}', '{cls}', {ended} FROM seq_{first}_to_{last}"
+    "{types}, '{{}}', '{cls}', {ended} FROM seq_{first}_to_{last}"
 )
 WAITS = "NULL, NULL"
 DIED = "UTC_TIMESTAMP(6), 'DEAD'"
+THREE_TYPES, OWN_TYPES = "CONCAT('e', seq MOD 3)", "CONCAT('e', seq)"
 
 
-def record_many(world: MariaWorld, key: str, cls: str, many: int, *, ended: str = WAITS, entity: str = "") -> None:
-    """So many changes of one entity, few at a time: a statement is ended after some seconds. `entity`: SQL."""
+def record_many(
+    world: MariaWorld,
+    key: str,
+    cls: str,
+    many: int,
+    *,
+    ended: str = WAITS,
+    entity: str = "",
+    types: str = THREE_TYPES,
+) -> None:
+    """So many changes of one entity, few at a time: a statement is ended after some seconds. `entity`, `types`: SQL."""
     for first in range(1, many, ROWS_AT_ONCE):
-        rows = {"first": first, "last": first + ROWS_AT_ONCE - 1}
+        rows = {"first": first, "last": first + ROWS_AT_ONCE - 1, "types": types}
         world.execute(_CHANGE.format(entity=key, cls=cls, ended=ended, of=entity or f"'{key}'", **rows))
 
 
@@ -50,6 +60,8 @@ def crowd(mariadb_server: PrivateMariaDB) -> Iterator[tuple[MariaWorld, int]]:
             record_many(world, f"hot-{cls}", cls, OF_ONE_ENTITY)
         record_many(world, "dead", "TXN", DEAD_LETTERS, ended=DIED)
         record_many(world, "held", "TXN", OF_ONE_ENTITY, entity="'dead'")
+        world.record("typed", "unit_details_changed")
+        record_many(world, "many-types", "TXN", OF_ONE_ENTITY, entity="'typed'", types=OWN_TYPES)
         # Kept as long as their changes: of a busy host, 19 million in 90 days.
         world.execute(
             "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status) SELECT "
@@ -105,6 +117,17 @@ def test_the_oldest_60_of_50_000_go_together(crowd: tuple[MariaWorld, int], cls:
     rows = world.read("SELECT id FROM outbox_events WHERE entity_id = %s ORDER BY id LIMIT 60", f"hot-{cls}")
     entries, read = reserve(crowd, *(change_id for (change_id,) in rows))
     assert [entry.nonce for entry in entries] == list(range(501, 561))
+    assert read < 60 * READS_EACH
+
+
+def test_the_next_60_of_50_000_of_as_many_event_types_wait_for_the_older_one_of_another_class(
+    crowd: tuple[MariaWorld, int],
+) -> None:
+    """Its class is read, and not one event type after the other."""
+    world, _ = crowd
+    (older,), *rows = world.read("SELECT id FROM outbox_events WHERE entity_id = 'typed' ORDER BY id LIMIT 61")
+    refused, read = reserve(crowd, *(change_id for (change_id,) in rows))
+    assert {ref.change_id for ref in refused.older} == {older, *(change_id for (change_id,) in rows[:-1])}
     assert read < 60 * READS_EACH
 
 
