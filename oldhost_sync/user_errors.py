@@ -125,6 +125,10 @@ def _explain_servers(error: BaseException) -> CliError | None:
     return CliError(str(error)) if isinstance(error, EXPECTED) else None
 
 
+# Of an act whose answer did not come.
+MAY_BE_DONE = "The act may still be carried out: look at the status before you repeat it."
+
+
 def _explain_writer(error: WriterError) -> str:
     from oldhost_sync.temporal.writer_client import Cause, UpdateRefused, WriterBusy, WriterUnavailable
     from workflows.messages import workflow_id
@@ -148,10 +152,10 @@ def _explain_writer(error: WriterError) -> str:
         "starts another; or deploy the release that it began with.",
         Cause.NO_WORKER: f"the writer of {error.host!r} does not answer: {error}. Start a worker: `oldhost-sync "
         "worker`. If workers are at work, the alert no-worker says what to do.",
-        Cause.TOO_SLOW: f"the writer of {error.host!r} did not answer in time. Repeat it in a moment; `oldhost-sync "
-        "alerts` says whether something is wrong.",
+        Cause.TOO_SLOW: f"the writer of {error.host!r} did not answer in time. `oldhost-sync alerts` says whether "
+        "something is wrong.",
     }
-    return texts[error.cause]
+    return texts[error.cause] + (f" {MAY_BE_DONE}" if error.may_be_done else "")
 
 
 def _explain_machine(error: OSError) -> str:

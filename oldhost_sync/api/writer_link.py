@@ -107,10 +107,9 @@ class TemporalWriterLink:
         if error.cause is Cause.NO_WRITER:
             return writer_away("the writer was never started, or has ended; the relay starts it", "writer-missing")
         kind = _PROBLEM_KINDS.get(error.cause, "writer-away")
-        self._circuit.failed(
-            self._clock(), partial(writer_away, str(error) or "Temporal or the worker does not answer", kind)
-        )
-        return self._circuit.problem()
+        away = partial(writer_away, str(error) or "Temporal or the worker does not answer", kind)
+        self._circuit.failed(self._clock(), away)
+        return away(may_be_done=True) if error.may_be_done else self._circuit.problem()
 
 
 def writer_busy(reason: str) -> Problem:
@@ -122,12 +121,14 @@ def writer_busy(reason: str) -> Problem:
     )
 
 
-def writer_away(reason: str, kind: str = "writer-away") -> Problem:
+def writer_away(reason: str, kind: str = "writer-away", *, may_be_done: bool = False) -> Problem:
+    """`may_be_done`: the request was an act that was sent."""
     todo = _STEPS.get(kind, "Check that Temporal and a worker are running")
+    repeat = "then look at the status (the act may still be carried out)" if may_be_done else "then repeat the request"
     return unavailable(
         kind,
         "The writer can't be reached",
         f"{reason[:1].upper()}{reason[1:]}.",
-        f"{todo}, then repeat the request. Changes are still accepted.",
+        f"{todo}, {repeat}. Changes are still accepted.",
         retry_after=max(1, round(limits.WRITER_PROBE_SECONDS)),
     )

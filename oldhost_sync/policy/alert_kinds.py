@@ -97,8 +97,8 @@ KINDS: dict[str, AlertKind] = {
         "critical",
         "No change has got its fate for 20 s although some could be sent; the message has the last reason.",
         'Check OldHost, the network to it, and MariaDB. If it says "OldHost serves another connection", look for a '
-        "worker whose /healthz does not answer, and kill it: a frozen process keeps the only connection. The writer "
-        "keeps trying.",
+        "worker whose /healthz does not answer, and kill it: a frozen process keeps the only connection. If there is "
+        "none, ask OldHost's operators to close it. The writer keeps trying.",
         "a change got its fate, or nothing can be sent any more",
         command="oldhost-sync status",
     ),
@@ -137,7 +137,8 @@ KINDS: dict[str, AlertKind] = {
     "writer-failing": AlertKind(
         "critical",
         "The writer's workflow task fails, or a run of somebody else has the writer's ID; the message says which.",
-        "Deploy the release that this run needs, or terminate the run; the relay starts another.",
+        "Deploy the release that this run needs, or terminate the run; the relay starts another. If its task is not "
+        "finished in time, look first at the workers and at the network between them and Temporal.",
         "the writer runs",
     ),
     "no-worker": AlertKind(

@@ -115,6 +115,8 @@ RELAY_UNPROCESSED_MAX = 100_000
 RELAY_COUNT_INTERVAL_SECONDS = 10.0
 # After this long without a sign of life, the active relay loses its lease to the other one.
 RELAY_LEASE_SECONDS = 5
+# A relay that can't signal offers its lease to the others so often: all of them may be cut off from Temporal.
+RELAY_OFFER_SECONDS = 60
 # Changes that were signalled but can't be marked as relayed yet, because another transaction has locked their rows.
 # The relay remembers up to this many, so that it does not signal them again each round.
 RELAY_UNMARKED_MAX = 5_000

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
-from oldhost_sync.store.outbox.relay_lease import release_lease, renew_leases, take_lease
+from oldhost_sync.store.outbox.relay_lease import offer_lease, release_lease, renew_leases, take_lease
 
 # When the lease of each of this process's hosts ends, in monotonic seconds.
 Renewals = SharedPoll[dict[str, float]]
@@ -87,6 +87,14 @@ class Leadership:
         span = timedelta(seconds=self.lease_s)
         hosts = await self.transactions.run(lambda connection: renew_leases(connection, self.owner, span))
         return dict.fromkeys(hosts, now + self.lease_s)
+
+    async def offer(self, now: float) -> None:
+        """Let another relay take the lease, and go on meanwhile. If none has taken it after two thirds of its time, in
+        which each other relay tries at least once, this process takes it again. Raises StoreError or DBAPIError.
+        """
+        self._tried_at = now + self.lease_s / 3
+        await self.transactions.run(lambda connection: offer_lease(connection, self.host, self.owner))
+        self._leased_until = now + self.lease_s
 
     async def release(self) -> None:
         """Release the lease, so that the next relay need not wait for it to expire. Raises StoreError or DBAPIError."""

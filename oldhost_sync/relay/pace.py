@@ -21,6 +21,7 @@ class RelayPace:
     unprocessed_max: int = limits.RELAY_UNPROCESSED_MAX
     count_interval_s: float = limits.RELAY_COUNT_INTERVAL_SECONDS
     lease_s: float = limits.RELAY_LEASE_SECONDS
+    offer_interval_s: float = limits.RELAY_OFFER_SECONDS
     pause_s: float = limits.RELAY_PAUSE_SECONDS
     pause_max_s: float = limits.RELAY_PAUSE_SECONDS_MAX
     retention: RetentionDays = field(default_factory=RetentionDays)

@@ -5,7 +5,8 @@ before that, it is signalled again, and the writer recognizes it by its id. A le
 two at once would only signal twice. Emergencies are looked for every 50 ms and signalled at once. Other changes are
 signalled once a second, every two seconds while fewer than 20 wait (every four if the writer has 300 or more),
 and every 0.1 s while batches are full. While the writer has more than it can use, only emergencies are relayed; the
-rest is safe in the outbox. While MariaDB or Temporal is away, the relay retries with growing pauses and logs one line.
+rest is safe in the outbox. While MariaDB or Temporal is away, the relay retries with growing pauses and logs one line;
+if only its own way to Temporal is cut, another relay that waits for the lease takes over.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -100,6 +102,7 @@ class Relay:
     _failures: int = 0
     _seen: Unrelayed = NOTHING
     _signal_at: float = float("-inf")
+    _offer_at: float = float("-inf")
     _calm_until: float = float("-inf")
     _count_at: float = float("-inf")
     _recount_at: float = float("-inf")
@@ -265,6 +268,7 @@ class Relay:
                 self._seen = await self.watch.look(self.host, self._watch_timeout_s(self.monotonic()))
             done = await self.run_once(self.monotonic())
         except SignalFailed as error:
+            await self._offer_lease()
             return self._failed(RelayState.WRITER_AWAY, error)
         except (StoreError, DBAPIError) as error:
             return self._failed(RelayState.DATABASE_AWAY, error)
@@ -276,6 +280,15 @@ class Relay:
         elif self.condition is not RelayState.HOLDING_BACK or self._room > 0:
             self._become(RelayState.ACTIVE)
         return 0.0 if self.watch and done.active else self.pace.poll_s
+
+    async def _offer_lease(self) -> None:
+        """Another relay may reach Temporal although this one can't."""
+        now = self.monotonic()
+        if now < self._offer_at:
+            return
+        self._offer_at = now + self.pace.offer_interval_s
+        with suppress(StoreError, DBAPIError):  # the next round tells
+            await self.leadership.offer(now)
 
     def _failed(self, condition: RelayState, error: Exception) -> float:
         if self.metrics:

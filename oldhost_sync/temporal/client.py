@@ -31,6 +31,7 @@ from temporalio.runtime import (
     TelemetryConfig,
     TelemetryFilter,
 )
+from temporalio.service import KeepAliveConfig
 
 from oldhost_sync.credentials import EncryptionKey
 from oldhost_sync.policy.changes import ChangeRef
@@ -47,6 +48,9 @@ COMPRESS_ABOVE_BYTES = 16 * 1024
 # A snapshot of 150,000 waiting changes has about 10 MB; a small signal must not expand to gigabytes.
 EXPANDED_BYTES_MAX = 64 * 1024 * 1024
 _ENCODING = b"binary/zlib"
+# A connection on which nothing arrives any more, such as one that a firewall has forgotten, is replaced after both. The
+# server ends connections that ask more often than every 10 s (its `frontend.keepAliveMinTime`).
+KEEP_ALIVE = KeepAliveConfig(interval_millis=12_000, timeout_millis=4_000)
 
 
 class CompressLarge(PayloadCodec):
@@ -156,7 +160,7 @@ async def connect(runtime: Runtime | None = None, *, keys: Sequence[EncryptionKe
         raise _unusable("check TEMPORAL_CONFIG_FILE, and that it has TEMPORAL_PROFILE") from None
     config.setdefault("target_host", "127.0.0.1:7233")
     try:
-        return await Client.connect(**config, data_converter=converter, runtime=runtime)
+        return await Client.connect(**config, data_converter=converter, runtime=runtime, keep_alive_config=KEEP_ALIVE)
     except (OSError, ValueError) as error:
         raise _unusable(str(error)) from error
     except RuntimeError as error:  # the SDK raises nothing more specific

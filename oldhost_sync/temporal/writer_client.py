@@ -64,11 +64,15 @@ class WriterError(Exception):
 
 
 class WriterUnavailable(WriterError):  # noqa: N818 - says what happened
-    """The writer can't be reached; try again later. `str` is what Temporal's records say; empty if `cause` says all."""
+    """The writer can't be reached; try again later. `str` is what Temporal's records say; empty if `cause` says all.
 
-    def __init__(self, host: str, cause: Cause, reason: str = "") -> None:
+    `may_be_done`: it was an update that was sent, and may still be carried out.
+    """
+
+    def __init__(self, host: str, cause: Cause, reason: str = "", *, may_be_done: bool = False) -> None:
         super().__init__(host, reason)
         self.cause = cause
+        self.may_be_done = may_be_done
 
 
 class UpdateRefused(WriterError):  # noqa: N818 - says what happened
@@ -129,10 +133,13 @@ class WriterClient:
         """Carry out the update `name`; returns its answer."""
         client = await self._connected()
         began = time.monotonic()
-        taken = await self._taken(client, name, self._signed(name, request))
-        left = began + self.update_seconds - time.monotonic()
         try:
+            taken = await self._taken(client, name, self._signed(name, request))
+            left = began + self.update_seconds - time.monotonic()
             return await self._answer(client, taken.result(rpc_timeout=timedelta(seconds=left)), left)
+        except WriterUnavailable as error:
+            error.may_be_done = error.cause not in {Cause.NO_WRITER, Cause.NO_NAMESPACE}
+            raise
         except WorkflowUpdateFailedError as error:
             cause = error.cause
             reason = cause.message if isinstance(cause, ApplicationError) else str(cause)

@@ -321,7 +321,7 @@ def _failed_task(
         return since, _short(f"its workflow task fails: {message or 'no reason given'}")
     count = len(in_vain) - 1 + max(1, attempt - 1)
     if count >= UNFINISHED_TASKS:
-        return since, f"its workflow task is not finished in time ({count} in a row)"
+        return since, f"its workflow task is not finished in time ({count} in a row; a worker cut off from Temporal?)"
     return None
 
 

@@ -23,15 +23,18 @@ _RENEW = text(
     f"WHERE host = :host AND (owner = :owner OR expires_at <= UTC_TIMESTAMP(6) OR expires_at > {_UNTIL})"
 )
 _FIRST = text(f"INSERT INTO relay_lease (host, owner, expires_at) VALUES (:host, :owner, {_UNTIL})")
-# An expired lease that no other relay has taken is renewed too. The table has few rows: one for each host.
-_RENEW_ALL = text(f"UPDATE relay_lease SET expires_at = {_UNTIL} WHERE owner = :owner")
-_HELD = text("SELECT host FROM relay_lease WHERE owner = :owner")
+# Not one that has expired: it may be offered. The table has few rows: one for each host.
+_RENEW_ALL = text(
+    f"UPDATE relay_lease SET expires_at = {_UNTIL} WHERE owner = :owner AND expires_at > UTC_TIMESTAMP(6)"
+)
+_HELD = text("SELECT host FROM relay_lease WHERE owner = :owner AND expires_at > UTC_TIMESTAMP(6)")
 _UNSERVED = text(
     "SELECT r.host FROM (SELECT DISTINCT host FROM event_rules) r WHERE NOT EXISTS ("
     "SELECT 1 FROM relay_lease l WHERE l.host = r.host AND l.expires_at > UTC_TIMESTAMP(6)) AND EXISTS ("
     "SELECT 1 FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = r.host "
     "AND o.processed_at IS NULL) ORDER BY r.host"
 )
+_OFFER = text("UPDATE relay_lease SET expires_at = UTC_TIMESTAMP(6) WHERE host = :host AND owner = :owner")
 _RELEASE = text("DELETE FROM relay_lease WHERE host = :host AND owner = :owner")
 
 
@@ -50,9 +53,14 @@ def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -
 
 
 def renew_leases(connection: Connection, owner: str, span: timedelta) -> list[str]:
-    """Renew all leases of this owner for `span` from now; returns the hosts of these leases."""
+    """Renew all leases of this owner that have not expired for `span` from now; returns the hosts of these leases."""
     connection.execute(_RENEW_ALL, {"owner": owner, "span_us": round(span.total_seconds() * 1_000_000)})
     return list(connection.execute(_HELD, {"owner": owner}).scalars())
+
+
+def offer_lease(connection: Connection, host: str, owner: str) -> None:
+    """Let any other relay take the lease; until then it is still known whose it was."""
+    connection.execute(_OFFER, {"host": host, "owner": owner})
 
 
 def release_lease(connection: Connection, host: str, owner: str) -> None:

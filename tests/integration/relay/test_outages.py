@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -83,6 +84,28 @@ def test_the_writer_goes_away_and_comes_back(engine: Engine, looks: Engine, capl
 
     asyncio.run(scenario())
     assert [line.split(": ", 1)[1].split(" (")[0] for line in lines(caplog)] == ["active", "writer away", "active"]
+
+
+def test_another_relay_takes_over_when_the_active_one_can_t_reach_temporal(engine: Engine, looks: Engine) -> None:
+    pace = replace(QUICK, lease_s=0.3)
+
+    async def scenario() -> list[Listener]:
+        listeners = [Listener(), Listener()]
+        one, two = (
+            HostRelay(relay_transactions(engine, looks), listener, HOST, owner=owner, pace=pace)
+            for owner, listener in zip(("one", "two"), listeners, strict=True)
+        )
+        async with running(one):
+            await until(lambda: one.relay.condition is RelayState.ACTIVE, "active")
+            async with running(two):
+                await until(lambda: two.relay.condition is RelayState.STANDBY, "on standby")
+                listeners[0].failing = "before"
+                recorded(engine)
+                await until(lambda: bool(listeners[1].ids), "relayed by the other")
+                await until(lambda: one.relay.condition is RelayState.STANDBY, "on standby itself")
+        return listeners
+
+    assert [len(listener.ids) for listener in asyncio.run(scenario())] == [0, 1]
 
 
 def test_two_hosts_of_a_process_miss_mariadb_once_each_and_go_on(

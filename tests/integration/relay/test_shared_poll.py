@@ -15,7 +15,7 @@ from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable
-from tests.integration.relay.listening import statements
+from tests.integration.relay.listening import lease_holder, statements
 from tests.integration.store.writing import change_sql, recorded, register, rows
 
 Seen = frozenset[str]
@@ -92,6 +92,36 @@ def test_a_lease_that_another_relay_took_is_not_renewed_with_the_others(engine: 
 
     asyncio.run(rounds())
     assert [leadership.held(1.5) for leadership in mine.values()] == [True, True, False, True, True]
+
+
+def test_a_lease_that_is_offered_is_kept_meanwhile_but_not_renewed_with_the_others(engine: Engine) -> None:
+    mine, transactions = leaderships(engine), Transactions(engine)
+    standby = Leadership(transactions, HOSTS[2], "two", 3.0)
+
+    async def rounds() -> bool:
+        for leadership in mine.values():
+            await leadership.hold(0.0)
+        await mine[HOSTS[2]].offer(0.5)
+        await asyncio.gather(*(leadership.hold(1.0) for leadership in mine.values()))
+        assert mine[HOSTS[2]].held(2.4)
+        return await standby.hold(1.5)
+
+    assert asyncio.run(rounds())
+    assert [asyncio.run(leadership.hold(2.5)) for leadership in mine.values()] == [True, True, False, True, True]
+
+
+def test_a_lease_that_is_offered_and_not_taken_is_taken_back(engine: Engine) -> None:
+    leadership = leaderships(engine)[HOSTS[0]]
+
+    async def rounds() -> None:
+        assert await leadership.hold(0.0)
+        await leadership.offer(0.5)
+        assert await leadership.hold(2.5)
+
+    asyncio.run(rounds())
+    assert leadership.held(5.4)
+    with engine.connect() as connection:
+        assert lease_holder(connection) == "one"
 
 
 def test_who_could_not_ask_for_the_lease_does_not_take_it_for_another_relay_s(engine: Engine) -> None:

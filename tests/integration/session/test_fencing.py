@@ -93,11 +93,27 @@ def test_what_was_marked_for_later_and_grew_old_while_oldhost_was_busy_is_renewe
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_trap_02_what_was_marked_too_slowly_is_not_sent(stage: Stage, when: str) -> None:
+def test_what_was_marked_too_slowly_is_marked_again(stage: Stage, when: str) -> None:
     """The second counts from before the mark's transaction: its time is somewhere inside it."""
     change_id = stage.world.record()
     process = Process()
     process.hook = at("advance", when, lambda: setattr(process, "clock_offset", 1.1)).hook
+    sent = send(stage.session(process), [change_id])
+    assert (outcomes(sent), sent.session_open) == (["APPLIED"], True)
+    assert process.calls[: process.calls.index("write")].count("advance") == 2
+    stage.check_clean()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_trap_02_what_was_marked_too_slowly_twice_is_not_sent(stage: Stage, when: str) -> None:
+    change_id = stage.world.record()
+    process = Process()
+
+    def hook(seen: str, seen_when: str) -> None:
+        if (seen, seen_when) == ("advance", when):
+            process.clock_offset += 1.1
+
+    process.hook = hook
     sent = send(stage.session(process), [change_id])
     assert (outcomes(sent), sent.session_open) == (["BOUND"], False)
     assert "too long ago" in sent.reason

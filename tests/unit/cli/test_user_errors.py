@@ -339,7 +339,7 @@ def test_the_application_is_what_the_script_runs() -> None:
             WriterUnavailable("h", Cause.NO_WORKER, "nobody takes its task"),
             "the writer of 'h' does not answer: nobody takes its task. Start a worker: `oldhost-sync worker`. If",
         ),
-        (WriterUnavailable("h", Cause.TOO_SLOW), "the writer of 'h' did not answer in time. Repeat it in a moment;"),
+        (WriterUnavailable("h", Cause.TOO_SLOW), "the writer of 'h' did not answer in time. `oldhost-sync alerts`"),
         (UpdateRefused("h", "resume", "it is not paused"), "the writer refused to resume: it is not paused."),
         (QueryRefused("h", "no such query"), "the writer can't answer this query: no such query."),
     ],

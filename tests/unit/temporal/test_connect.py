@@ -26,6 +26,7 @@ from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.temporal.client import TemporalUnavailable, connect
 from oldhost_sync.temporal.writer_client import WriterBusy, WriterClient, WriterUnavailable
+from oldhost_sync.temporal.writer_health import WriterHealth
 from oldhost_sync.user_errors import explain
 from workflows.messages import OperatorRequest
 
@@ -69,6 +70,30 @@ class _AtItsLimit(Interceptor):
         return _Refusing(next)
 
 
+class _Silent(Interceptor):
+    """Temporal whose answers do not come."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - the SDK's name
+        return _NeverAnswering(next)
+
+
+class _NeverAnswering(OutboundInterceptor):
+    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:  # noqa: A002
+        return await asyncio.Future()
+
+
+@pytest.fixture
+def nobody_knows_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def health(client: Client, host: str) -> WriterHealth:
+        raise TimeoutError
+
+    monkeypatch.setattr("oldhost_sync.temporal.writer_client.writer_health", health)
+
+
+async def _silent() -> Client:
+    return await Client.connect("127.0.0.1:1", lazy=True, interceptors=[_Silent()])
+
+
 class _Refusing(OutboundInterceptor):
     async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:  # noqa: A002
         raise RPCError("limit on in-flight updates (10)", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
@@ -100,3 +125,29 @@ def test_the_command_line_tells_of_a_limit_of_temporals_that_others_are_carried_
         "the writer is carrying out other requests: Temporal takes no more requests now "
         "(limit on in-flight updates (10)). Repeat it in a moment."
     )
+
+
+@pytest.mark.usefixtures("nobody_knows_why")
+def test_an_act_whose_answer_does_not_come_may_still_be_carried_out_and_the_command_line_says_so() -> None:
+    writer = WriterClient("oldhost", query_seconds=0.01, update_seconds=0.01, connect=_silent)
+    with pytest.raises(WriterUnavailable) as away:
+        asyncio.run(writer.update("pause", OperatorRequest(operator="ana", reason="why")))
+    assert away.value.may_be_done
+    assert str(explain(away.value)).endswith(
+        "The act may still be carried out: look at the status before you repeat it."
+    )
+
+
+@pytest.mark.usefixtures("nobody_knows_why")
+def test_the_api_says_so_to_who_asked_and_not_to_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oldhost_sync.api.limits.WRITER_UPDATE_SECONDS_MAX", 0.01)
+    monkeypatch.setattr("oldhost_sync.api.limits.WRITER_QUERY_SECONDS_MAX", 0.01)
+
+    async def run() -> None:
+        link = TemporalWriterLink("oldhost", _silent)
+        for expected in ("the act may still be carried out", "then repeat the request"):
+            with pytest.raises(Problem) as away:
+                await link.update("pause", OperatorRequest(operator="ana", reason="why"))
+            assert expected in str(away.value.content["action"])
+
+    asyncio.run(run())
