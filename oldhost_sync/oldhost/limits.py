@@ -15,6 +15,8 @@ class SessionLimits:
 
     # From the start of the SENT transaction to the first byte; after that the mark is too old to send safely (trap 2).
     send_within_seconds: float = 1.0
+    # How often such a mark is renewed: MariaDB may be far away.
+    renewals_max: int = 3
     # The next operation is marked SENT so long before the answer to the one on the wire is expected, plus the time of
     # two transactions (mark_time.py).
     mark_margin_seconds: float = 0.01

@@ -220,8 +220,9 @@ class RunningSend:
     def _mark_in_time(self, operation: Reserved) -> bool:
         """Mark the operation SENT, unless it was less than a second ago; False when it must not be written.
 
-        A mark that is too old before a byte was written is renewed once: that checks the fence again (trap 2). So is
-        one whose own transaction took too long: it also recorded the answer before, and a renewal is shorter.
+        A mark that is too old before a byte was written is renewed: that checks the fence again (trap 2). So is one
+        whose own transaction took too long. That one also recorded an answer, or waited for a reservation to end; a
+        renewal is shorter.
         """
         if self._marked is None:
             if not (self._pipeline.is_open and self._wait_recorded(operation.nonce - 2) and self._shared.is_alive()):
@@ -229,7 +230,9 @@ class RunningSend:
             self._advance(operation)
         elif self._pipeline.is_closed or not self._shared.is_alive():
             return False
-        if self._too_old():
+        for _ in range(self._limits.renewals_max):
+            if not self._too_old():
+                break
             self._advance(operation, again=True)
         return self._still_in_time()
 

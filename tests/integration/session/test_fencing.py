@@ -105,7 +105,7 @@ def test_what_was_marked_too_slowly_is_marked_again(stage: Stage, when: str) -> 
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_trap_02_what_was_marked_too_slowly_twice_is_not_sent(stage: Stage, when: str) -> None:
+def test_trap_02_what_is_marked_too_slowly_each_time_is_not_sent(stage: Stage, when: str) -> None:
     change_id = stage.world.record()
     process = Process()
 
