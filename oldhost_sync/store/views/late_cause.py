@@ -66,7 +66,7 @@ def late_cause(connection: Connection, host: str, *, waited_ms: int, unrelayed: 
         return f"{unrelayed} of {waiting} could not be handed to the writer yet"
     slowest_ms = connection.execute(_SLOWEST, values).scalar() or 0
     if slowest_ms >= SLOW_ANSWER_MS:
-        return f"OldHost took up to {slowest_ms / 1000:.0f} s for an answer"
+        return f"it took up to {slowest_ms / 1000:.0f} s until an answer was recorded; OldHost or MariaDB was slow"
     return ""
 
 
