@@ -124,11 +124,11 @@ def writer_busy(reason: str) -> Problem:
 def writer_away(reason: str, kind: str = "writer-away", *, may_be_done: bool = False) -> Problem:
     """`may_be_done`: the request was an act that was sent."""
     todo = _STEPS.get(kind, "Check that Temporal and a worker are running")
-    repeat = "then look at the status (the act may still be carried out)" if may_be_done else "then repeat the request"
+    repeat = "then look at the status before you repeat it" if may_be_done else "then repeat the request"
     return unavailable(
         kind,
         "The writer can't be reached",
-        f"{reason[:1].upper()}{reason[1:]}.",
+        f"{reason[:1].upper()}{reason[1:]}.{' The act may still be carried out.' if may_be_done else ''}",
         f"{todo}, {repeat}. Changes are still accepted.",
         retry_after=max(1, round(limits.WRITER_PROBE_SECONDS)),
     )

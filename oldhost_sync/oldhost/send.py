@@ -231,8 +231,9 @@ class RunningSend:
         elif self._pipeline.is_closed or not self._shared.is_alive():
             return False
         for _ in range(self._limits.renewals_max):
-            if not self._too_old():
+            if not self._too_old() or self._pipeline.is_closed:
                 break
+            self._beat()
             self._advance(operation, again=True)
         return self._still_in_time()
 

@@ -145,7 +145,7 @@ KINDS: dict[str, AlertKind] = {
         "critical",
         "No worker takes the writer's tasks.",
         "Start one, or find out why running ones don't poll: frozen, another namespace or address, all threads busy. "
-        "If they do, terminate the run in Temporal.",
+        "If they do poll, terminate the run in Temporal.",
         "a worker took the writer's tasks",
         command="oldhost-sync worker",
     ),

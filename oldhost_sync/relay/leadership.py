@@ -88,13 +88,25 @@ class Leadership:
         hosts = await self.transactions.run(lambda connection: renew_leases(connection, self.owner, span))
         return dict.fromkeys(hosts, now + self.lease_s)
 
-    async def offer(self, now: float) -> None:
+    async def offer(self, now: float) -> bool:
         """Let another relay take the lease, and go on meanwhile. If none has taken it after two thirds of its time, in
-        which each other relay tries at least once, this process takes it again. Raises StoreError or DBAPIError.
+        which each other relay tries at least once, this process takes it again. False if it could not be offered now.
+
+        Raises StoreError or DBAPIError.
         """
+        if self._asking:
+            return False
+        self._asking = True
+        try:
+            span = timedelta(seconds=self.lease_s)
+            is_ours = await self.transactions.run(
+                lambda connection: offer_lease(connection, self.host, self.owner, span)
+            )
+        finally:
+            self._asking = False
+        self._leased_until = now + self.lease_s if is_ours else float("-inf")
         self._tried_at = now + self.lease_s / 3
-        await self.transactions.run(lambda connection: offer_lease(connection, self.host, self.owner))
-        self._leased_until = now + self.lease_s
+        return is_ours
 
     async def release(self) -> None:
         """Release the lease, so that the next relay need not wait for it to expire. Raises StoreError or DBAPIError."""

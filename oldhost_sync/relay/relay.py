@@ -5,8 +5,8 @@ before that, it is signalled again, and the writer recognizes it by its id. A le
 two at once would only signal twice. Emergencies are looked for every 50 ms and signalled at once. Other changes are
 signalled once a second, every two seconds while fewer than 20 wait (every four if the writer has 300 or more),
 and every 0.1 s while batches are full. While the writer has more than it can use, only emergencies are relayed; the
-rest is safe in the outbox. While MariaDB or Temporal is away, the relay retries with growing pauses and logs one line;
-if only its own way to Temporal is cut, another relay that waits for the lease takes over.
+rest is safe in the outbox. While MariaDB or Temporal is away, the relay retries with growing pauses and logs one line.
+It may be the only one that can't reach Temporal, so it offers its lease to the others.
 """
 
 from __future__ import annotations
@@ -286,9 +286,9 @@ class Relay:
         now = self.monotonic()
         if now < self._offer_at:
             return
-        self._offer_at = now + self.pace.offer_interval_s
         with suppress(StoreError, DBAPIError):  # the next round tells
-            await self.leadership.offer(now)
+            if await self.leadership.offer(now):
+                self._offer_at = now + self.pace.offer_interval_s
 
     def _failed(self, condition: RelayState, error: Exception) -> float:
         if self.metrics:

@@ -19,6 +19,7 @@ from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.writer_watch import (
+    KINDS,
     Action,
     CloseAlerts,
     NudgeWriter,
@@ -36,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 3.0
 IDLE_LOOK_SECONDS = 15.0
+# What is known of a host is kept so long after its lease went to another relay, which may give it back soon: a problem
+# must not seem new then.
+REMEMBERED_SECONDS = 60.0
 # Hosts asked about at a time: a hundred hosts take a second, and Temporal has other work.
 ASKED_AT_A_TIME = 5
 
@@ -62,18 +66,27 @@ class Watchdog:
     writers: Writers
     owner: str
     _hosts: dict[str, _Host] = field(default_factory=dict)
+    _lost: dict[str, tuple[float, _Host]] = field(default_factory=dict)
     _asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ASKED_AT_A_TIME))
 
     async def run_once(self, now: float) -> float:
         """Check every host that this process is active for."""
         active = [host for host, leadership in self.leaderships.items() if leadership.held(now)]
-        # After a takeover nothing is known about a host.
-        self._hosts = {host: self._hosts.get(host, _Host()) for host in active}
+        self._lost |= {host: (now, known) for host, known in self._hosts.items() if host not in active}
+        self._hosts = {host: self._hosts.get(host) or self._taken_over(host, now) for host in active}
         if active:
             found = await self.transactions.look(lambda connection: progress(connection, self.owner))
             due = [host for host in active if self._is_due(self._hosts[host], found.get(host, HostProgress()), now)]
             await self._check_all(due, found, now)
         return LOOK_SECONDS
+
+    def _taken_over(self, name: str, now: float) -> _Host:
+        """What is known about a host that another relay had until now. That one may have opened alerts."""
+        lost_at, host = self._lost.pop(name, (now, _Host()))
+        if now >= lost_at + REMEMBERED_SECONDS:
+            return _Host()
+        host.watch.could_not_close(KINDS)
+        return host
 
     async def _check_all(self, due: list[str], found: Mapping[str, HostProgress], now: float) -> None:
         with HostFailures() as failures:

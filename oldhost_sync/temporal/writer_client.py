@@ -133,13 +133,18 @@ class WriterClient:
         """Carry out the update `name`; returns its answer."""
         client = await self._connected()
         began = time.monotonic()
+        taken = None
         try:
             taken = await self._taken(client, name, self._signed(name, request))
             left = began + self.update_seconds - time.monotonic()
             return await self._answer(client, taken.result(rpc_timeout=timedelta(seconds=left)), left)
         except WriterUnavailable as error:
-            error.may_be_done = error.cause not in {Cause.NO_WRITER, Cause.NO_NAMESPACE}
+            error.may_be_done = taken is not None or error.cause not in {Cause.NO_WRITER, Cause.NO_NAMESPACE}
             raise
+        except WriterBusy:
+            if taken is None:
+                raise
+            raise WriterUnavailable(self.host, Cause.TOO_SLOW, may_be_done=True) from None
         except WorkflowUpdateFailedError as error:
             cause = error.cause
             reason = cause.message if isinstance(cause, ApplicationError) else str(cause)

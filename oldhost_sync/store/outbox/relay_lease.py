@@ -1,7 +1,8 @@
 """Which relay is the active one: a lease by the database's clock, for efficiency only.
 
 A lease that ends later than a new one would end was taken before the clock was set back: it counts as expired, or a
-dead relay's lease could last for hours.
+dead relay's lease could last for hours. A lease that is offered is made to end so late: any relay may take it, and its
+owner still counts as at work.
 
 A relay that was frozen may resume and still act as the active one. That is harmless: two relays signal the same changes
 twice, and the writer ignores the repetition by the change's id.
@@ -23,18 +24,20 @@ _RENEW = text(
     f"WHERE host = :host AND (owner = :owner OR expires_at <= UTC_TIMESTAMP(6) OR expires_at > {_UNTIL})"
 )
 _FIRST = text(f"INSERT INTO relay_lease (host, owner, expires_at) VALUES (:host, :owner, {_UNTIL})")
-# Not one that has expired: it may be offered. The table has few rows: one for each host.
-_RENEW_ALL = text(
-    f"UPDATE relay_lease SET expires_at = {_UNTIL} WHERE owner = :owner AND expires_at > UTC_TIMESTAMP(6)"
-)
-_HELD = text("SELECT host FROM relay_lease WHERE owner = :owner AND expires_at > UTC_TIMESTAMP(6)")
+# An expired lease that no other relay has taken is renewed too, one that is offered is not. The table has few rows: one
+# for each host.
+_RENEW_ALL = text(f"UPDATE relay_lease SET expires_at = {_UNTIL} WHERE owner = :owner AND expires_at <= {_UNTIL}")
+_HELD = text(f"SELECT host FROM relay_lease WHERE owner = :owner AND expires_at <= {_UNTIL}")
 _UNSERVED = text(
     "SELECT r.host FROM (SELECT DISTINCT host FROM event_rules) r WHERE NOT EXISTS ("
     "SELECT 1 FROM relay_lease l WHERE l.host = r.host AND l.expires_at > UTC_TIMESTAMP(6)) AND EXISTS ("
     "SELECT 1 FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = r.host "
     "AND o.processed_at IS NULL) ORDER BY r.host"
 )
-_OFFER = text("UPDATE relay_lease SET expires_at = UTC_TIMESTAMP(6) WHERE host = :host AND owner = :owner")
+_OFFER = text(
+    f"UPDATE relay_lease SET expires_at = {_UNTIL} + INTERVAL :span_us MICROSECOND "
+    "WHERE host = :host AND owner = :owner"
+)
 _RELEASE = text("DELETE FROM relay_lease WHERE host = :host AND owner = :owner")
 
 
@@ -53,14 +56,16 @@ def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -
 
 
 def renew_leases(connection: Connection, owner: str, span: timedelta) -> list[str]:
-    """Renew all leases of this owner that have not expired for `span` from now; returns the hosts of these leases."""
-    connection.execute(_RENEW_ALL, {"owner": owner, "span_us": round(span.total_seconds() * 1_000_000)})
-    return list(connection.execute(_HELD, {"owner": owner}).scalars())
+    """Renew all leases of this owner that are not offered for `span` from now; returns the hosts of these leases."""
+    values = {"owner": owner, "span_us": round(span.total_seconds() * 1_000_000)}
+    connection.execute(_RENEW_ALL, values)
+    return list(connection.execute(_HELD, values).scalars())
 
 
-def offer_lease(connection: Connection, host: str, owner: str) -> None:
-    """Let any other relay take the lease; until then it is still known whose it was."""
-    connection.execute(_OFFER, {"host": host, "owner": owner})
+def offer_lease(connection: Connection, host: str, owner: str, span: timedelta) -> bool:
+    """Let any other relay take the lease within `span`; False if it is another's."""
+    values = {"host": host, "owner": owner, "span_us": round(span.total_seconds() * 1_000_000)}
+    return bool(connection.execute(_OFFER, values).rowcount)
 
 
 def release_lease(connection: Connection, host: str, owner: str) -> None:

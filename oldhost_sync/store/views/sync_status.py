@@ -18,17 +18,21 @@ from __future__ import annotations
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.changes import PriorityClass
+
 PENDING_SYNC, SYNCED, SYNC_FAILED = "PENDING_SYNC", "SYNCED", "SYNC_FAILED"
 
 _BY_STATUS = "FORCE INDEX (ix_outbox_events_status)"
 # `one`: a table's alias; `host`, `kind` and `id`: the expressions that name the entity.
 _ENTITY = "{{one}}.host = {host} AND {{one}}.entity_type = {kind} AND {{one}}.entity_id = {id}"
+# All of them: a rule may have changed the event type's class since. Without them the index is not read by event type.
+_CLASSES = ", ".join(f"'{each}'" for each in PriorityClass)
 _STILL_SHOWN = (
     "NOT EXISTS (SELECT 1 FROM applied_states a WHERE a.host = g.host AND a.entity_type = g.entity_type "
     "AND a.entity_id = g.entity_id AND a.event_type = g.event_type AND a.change_id > g.id) "
     "AND NOT EXISTS (SELECT 1 FROM outbox_events n FORCE INDEX (ix_outbox_events_key) WHERE n.host = g.host "
     "AND n.entity_type = g.entity_type AND n.entity_id = g.entity_id AND n.processed_at IS NULL "
-    "AND n.priority_class = g.priority_class AND n.event_type = g.event_type AND n.id > g.id)"
+    f"AND n.priority_class IN ({_CLASSES}) AND n.event_type = g.event_type AND n.id > g.id)"
 )
 
 

@@ -110,13 +110,35 @@ def test_a_lease_that_is_offered_is_kept_meanwhile_but_not_renewed_with_the_othe
     assert [asyncio.run(leadership.hold(2.5)) for leadership in mine.values()] == [True, True, False, True, True]
 
 
+def asked_for_the_lease(engine: Engine) -> list[str]:
+    """The hosts whose lease any relay may take."""
+    free = "expires_at NOT BETWEEN UTC_TIMESTAMP(6) AND UTC_TIMESTAMP(6) + INTERVAL 3 SECOND"
+    return [row["host"] for row in rows(engine, f"SELECT host FROM relay_lease WHERE {free}")]
+
+
+def test_who_lost_the_lease_has_none_to_offer(engine: Engine) -> None:
+    leadership, transactions = leaderships(engine)[HOSTS[0]], Transactions(engine)
+
+    async def rounds() -> None:
+        assert await leadership.hold(0.0)
+        change_sql(engine, "UPDATE relay_lease SET owner = 'two'")
+        assert not await leadership.offer(0.5)
+
+    asyncio.run(rounds())
+    assert not leadership.held(0.6)
+    assert asked_for_the_lease(engine) == []
+    assert not asyncio.run(Leadership(transactions, HOSTS[0], "three", 3.0).hold(0.7))
+
+
 def test_a_lease_that_is_offered_and_not_taken_is_taken_back(engine: Engine) -> None:
     leadership = leaderships(engine)[HOSTS[0]]
 
     async def rounds() -> None:
         assert await leadership.hold(0.0)
-        await leadership.offer(0.5)
+        assert await leadership.offer(0.5)
+        assert asked_for_the_lease(engine) == [HOSTS[0]]
         assert await leadership.hold(2.5)
+        assert asked_for_the_lease(engine) == []
 
     asyncio.run(rounds())
     assert leadership.held(5.4)

@@ -202,6 +202,26 @@ def test_a_relay_on_standby_watches_nothing(engine: Engine) -> None:
     assert writers.asked == []
 
 
+def test_what_two_relays_know_of_a_problem_outlasts_a_lease_that_goes_to_and_fro(engine: Engine) -> None:
+    """While Temporal is away for both, each offers its lease; the alert is not later for that."""
+    recorded(engine)
+    stage = Stage(engine, KnownWriters(None))
+    leadership = stage.leaderships[HOST] = Leadership(Transactions(engine), HOST, "one", 5.0)
+    other = Leadership(Transactions(engine), HOST, "two", 5.0)
+
+    async def scenario() -> None:
+        await stage.looks(0, 3)
+        await leadership.offer(4)
+        assert await other.hold(5)
+        await stage.looks(8)
+        assert open_alerts(engine) == []
+        await other.offer(9)
+        await stage.looks(12)
+
+    asyncio.run(scenario())
+    assert open_alerts(engine) == ["temporal-away"]
+
+
 @pytest.fixture
 def temporal(tmp_path: Path) -> Iterator[EmbeddedTemporal]:
     with EmbeddedTemporal(tmp_path / "temporal") as server:

@@ -119,6 +119,20 @@ def test_a_change_that_was_given_up_is_kept_until_oldhost_has_a_newer_state(engi
         assert retention.prune(connection, HOST, before(connection), rows=10).gone == 1
 
 
+def test_a_change_that_was_given_up_is_about_to_be_replaced_though_a_rule_changed_its_event_types_class(
+    engine: Engine,
+) -> None:
+    recorded(engine)
+    change_sql(
+        engine, "UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = '2020-01-01', priority_class = 'TXN'"
+    )
+    recorded(engine)
+    with engine.connect() as connection:
+        unit = find_unit(connection, HOST, "101")
+    assert unit is not None
+    assert unit.sync_status == "PENDING_SYNC"
+
+
 def test_what_somebody_asks_of_a_change_knows_a_fate_that_waits_for_its_row(engine: Engine) -> None:
     change_id = recorded(engine, idempotency_key="k").change_id
     change_sql(
