@@ -58,6 +58,8 @@ ENDED_WORKERS = _tests(
 )
 CONSEQUENCES = _tests("real MariaDB, what a resolve does", "tests/integration/store/test_halt_consequences.py")
 RECOVERY = _tests("real MariaDB, recovery", "tests/integration/session/test_recovery.py")
+FENCING = _tests("real MariaDB, zombies and slow marks", "tests/integration/session/test_fencing.py")
+LEASES = _tests("real MariaDB, leases", "tests/integration/relay/test_shared_poll.py")
 GIVING_WAY = _tests("real MariaDB, sends that give way", "tests/integration/session/test_giving_way.py")
 OVERDUE = _tests("real MariaDB, replies that never come", "tests/integration/session/test_reply_timeout.py")
 CLUSTER = _tests("three real MariaDBs, a cluster", "tests/integration/ledger/test_cluster.py")

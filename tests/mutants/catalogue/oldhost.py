@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import GIVING_WAY, OVERDUE, RECOVERY, SIMULATION, STALLED, UNIT
+from tests.mutants.levels import FENCING, GIVING_WAY, OVERDUE, RECOVERY, SIMULATION, STALLED, UNIT
 from tests.mutants.mutant import Mutant, Patch
 
 SEND = "oldhost_sync/oldhost/send.py"
@@ -24,6 +24,11 @@ MUTANTS = (
                 "            self._advance(operation)\n            came = wait > 0",
             ),
         ),
+    ),
+    Mutant(
+        "what was marked too slowly ends the session",
+        (Patch(SEND, "in range(self._limits.renewals_max)", "in range(0)"),),
+        levels=(FENCING,),
     ),
     Mutant(
         "an emergency waits for what is reserved",

@@ -10,6 +10,7 @@ from tests.mutants.levels import (
     ENDED_WORKERS,
     FAILING_RELAYS,
     HEALTH,
+    LEASES,
     NO_RELAY,
     RELAY_ROUNDS,
     RELEASES,
@@ -123,6 +124,11 @@ MUTANTS = (
         "an activity that a person paused is not told of",
         (Patch(WRITER_HEALTH, "activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED", "False"),),
         levels=(WATCHES,),
+    ),
+    Mutant(
+        "an offered lease is renewed with the others",
+        (Patch("oldhost_sync/store/outbox/relay_lease.py", 'WHERE owner = :owner AND expires_at <= {_UNTIL}")\n_HELD', 'WHERE owner = :owner")\n_HELD'),),
+        levels=(LEASES,),
     ),
     Mutant(
         "a host that no relay serves is not told of",
