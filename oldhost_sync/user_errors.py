@@ -125,10 +125,6 @@ def _explain_servers(error: BaseException) -> CliError | None:
     return CliError(str(error)) if isinstance(error, EXPECTED) else None
 
 
-# Of an act whose answer did not come.
-MAY_BE_DONE = "The act may still be carried out: look at the status before you repeat it."
-
-
 def _explain_writer(error: WriterError) -> str:
     from oldhost_sync.temporal.writer_client import Cause, UpdateRefused, WriterBusy, WriterUnavailable
     from workflows.messages import workflow_id
@@ -155,7 +151,8 @@ def _explain_writer(error: WriterError) -> str:
         Cause.TOO_SLOW: f"the writer of {error.host!r} did not answer in time. `oldhost-sync alerts` says whether "
         "something is wrong.",
     }
-    return texts[error.cause] + (f" {MAY_BE_DONE}" if error.may_be_done else "")
+    note = " The act may still be carried out: look at the status before you repeat it."
+    return texts[error.cause] + (note if error.may_be_done else "")
 
 
 def _explain_machine(error: OSError) -> str:

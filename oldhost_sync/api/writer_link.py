@@ -105,7 +105,8 @@ class TemporalWriterLink:
             assert isinstance(error, QueryRefused)
             return Problem(409, "query-refused", "The writer can't answer this query", str(error), "Check the query.")
         if error.cause is Cause.NO_WRITER:
-            return writer_away("the writer was never started, or has ended; the relay starts it", "writer-missing")
+            ended = "the writer was never started, or has ended; the relay starts it"
+            return writer_away(ended, "writer-missing", may_be_done=error.may_be_done)
         kind = _PROBLEM_KINDS.get(error.cause, "writer-away")
         away = partial(writer_away, str(error) or "Temporal or the worker does not answer", kind)
         self._circuit.failed(self._clock(), away)

@@ -43,7 +43,7 @@ _RELEASE = text("DELETE FROM relay_lease WHERE host = :host AND owner = :owner")
 
 def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -> bool:
     """Take or renew the lease for `span` from now; False while another owner holds it."""
-    values = {"host": host, "owner": owner, "span_us": round(span.total_seconds() * 1_000_000)}
+    values = {"host": host, "owner": owner, "span_us": _microseconds(span)}
     if connection.execute(_RENEW, values).rowcount:
         return True
     try:
@@ -57,14 +57,14 @@ def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -
 
 def renew_leases(connection: Connection, owner: str, span: timedelta) -> list[str]:
     """Renew all leases of this owner that are not offered for `span` from now; returns the hosts of these leases."""
-    values = {"owner": owner, "span_us": round(span.total_seconds() * 1_000_000)}
+    values = {"owner": owner, "span_us": _microseconds(span)}
     connection.execute(_RENEW_ALL, values)
     return list(connection.execute(_HELD, values).scalars())
 
 
 def offer_lease(connection: Connection, host: str, owner: str, span: timedelta) -> bool:
     """Let any other relay take the lease within `span`; False if it is another's."""
-    values = {"host": host, "owner": owner, "span_us": round(span.total_seconds() * 1_000_000)}
+    values = {"host": host, "owner": owner, "span_us": _microseconds(span)}
     return bool(connection.execute(_OFFER, values).rowcount)
 
 
@@ -76,3 +76,7 @@ def release_lease(connection: Connection, host: str, owner: str) -> None:
 def unserved_hosts(connection: Connection) -> list[str]:
     """The registered hosts with changes that have no fate, and for which no relay holds a lease."""
     return list(connection.execute(_UNSERVED).scalars())
+
+
+def _microseconds(span: timedelta) -> int:
+    return span // timedelta(microseconds=1)

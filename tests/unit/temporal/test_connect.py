@@ -25,7 +25,7 @@ from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.temporal.client import TemporalUnavailable, connect
-from oldhost_sync.temporal.writer_client import WriterBusy, WriterClient, WriterUnavailable
+from oldhost_sync.temporal.writer_client import Cause, WriterBusy, WriterClient, WriterUnavailable
 from oldhost_sync.temporal.writer_health import WriterHealth
 from oldhost_sync.user_errors import explain
 from workflows.messages import OperatorRequest
@@ -151,3 +151,9 @@ def test_the_api_says_so_to_who_asked_and_not_to_those_after_it(monkeypatch: pyt
             assert ("The act may still be carried out." in str(away.value.content["detail"])) is is_told
 
     asyncio.run(run())
+
+
+def test_an_act_that_was_accepted_may_be_done_though_the_run_has_ended_since() -> None:
+    away = WriterUnavailable("oldhost", Cause.NO_WRITER, may_be_done=True)
+    problem = TemporalWriterLink("oldhost", _silent)._problem(away)
+    assert "The act may still be carried out." in str(problem.content["detail"])
