@@ -22,7 +22,7 @@ from temporalio.testing import WorkflowEnvironment
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.roles.leaving_worker import LeavingWorker
-from tests.time_skipping import start_time_skipping
+from tests.time_skipping import LimitsOffTheSecond, start_time_skipping
 from tests.workflows.world import World
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
@@ -178,6 +178,7 @@ class Stage:
             workflows=[SyncWriterWorkflow],
             activities=world.activities,
             max_cached_workflows=cache,
+            interceptors=[LimitsOffTheSecond()],
             leaves_within_seconds=LEAVES_WITHIN_SECONDS,
         )
         session = LeavingWorker(
@@ -231,5 +232,6 @@ async def _bounded(test: Coroutine[Any, Any, None], seconds: float) -> None:
         for task in asyncio.all_tasks():
             print(f"{task.get_name()} waits:", *_waits_at(task.get_coro()), sep="\n  ", file=sys.stderr)
         running.cancel()
+        await asyncio.wait({running}, timeout=LEAVES_WITHIN_SECONDS)  # while the server is there
         pytest.fail(f"not done after {seconds:g} s; above is where each task waits")
     running.result()

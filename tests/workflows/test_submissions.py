@@ -233,6 +233,19 @@ async def test_apply_now_is_refused_when_the_database_does_not_answer_for_ten_se
         assert await writer.world.now_ms() - began_at_ms < 25_000
 
 
+async def test_the_limit_of_apply_now_never_ends_with_a_second_at_which_the_test_server_would_forget_it(
+    stage: Stage,
+) -> None:
+    async with stage.writer() as writer:
+        await writer.handle.execute_update("apply_now", URGENT)
+        [limit] = [
+            event.event_time.ToMicroseconds() + scheduled.schedule_to_close_timeout.ToMicroseconds()
+            async for event in writer.handle.fetch_history_events()
+            if (scheduled := event.activity_task_scheduled_event_attributes).activity_type.name == "record_submissions"
+        ]
+        assert limit % 1000 == 500
+
+
 async def test_apply_now_in_a_ban_says_so_at_once(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.BAN]}) as writer:
         await writer.take(EMERGENCY, "b")
