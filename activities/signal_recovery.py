@@ -28,7 +28,7 @@ from activities.repeated_signals import RepeatedSignals, Signal
 from oldhost_sync.policy.limits import RETENTION_DAYS
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import TransactionContended
-from oldhost_sync.store.intake.submitted_keys import recorded_keys, wrote_before
+from oldhost_sync.store.intake.submitted_keys import known_hashes, wrote_before
 from oldhost_sync.store.transactions import run_in_transaction
 from workflows import intake, messages
 from workflows.messages import Submission
@@ -193,7 +193,7 @@ class RecoveryActivities:
         for batch in _batches(submissions):
             activity.heartbeat()
             keys = [submission.fallback_key for submission in batch]
-            known = run_in_transaction(self.engine, partial(recorded_keys, host=host, keys=keys))
+            known = run_in_transaction(self.engine, partial(known_hashes, host=host, keys=keys))
             missing = [submission for submission in batch if submission.fallback_key not in known]
             answers = record_or_leave(self.engine, host, missing, blocked)
             count += sum(not answer.left and not answer.duplicate for answer in answers)

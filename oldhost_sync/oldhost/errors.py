@@ -65,3 +65,9 @@ class LedgerUnavailable(LedgerError):
 
 class InvariantViolated(LedgerError):
     """An impossible state. Sending stops and the writer is halted with this message."""
+
+
+def check(holds: bool, otherwise: str) -> None:
+    """Check an invariant, in production too. Raises InvariantViolated, with `otherwise` as its message."""
+    if not holds:
+        raise InvariantViolated(otherwise)

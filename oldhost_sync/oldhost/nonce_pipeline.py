@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Protocol
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat
-from oldhost_sync.oldhost.errors import InvariantViolated
+from oldhost_sync.oldhost.errors import check
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.place import Place, SendStep
 
@@ -380,9 +380,3 @@ class NoncePipeline:
                     return
                 self._gate.wait(min(left, self._limits.look_up_seconds))
             beat()
-
-
-def check(holds: bool, otherwise: str) -> None:
-    """Check an invariant of the session, in production too."""
-    if not holds:
-        raise InvariantViolated(otherwise)

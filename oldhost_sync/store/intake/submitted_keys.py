@@ -15,16 +15,6 @@ KEYS_AT_ONCE = 500
 _FIRST_OPERATION = "SELECT created_at FROM nonce_requests WHERE host = %s ORDER BY nonce LIMIT 1"
 
 
-def recorded_keys(connection: Connection, host: str, keys: Sequence[str]) -> set[str]:
-    """Those of `keys` under which something was recorded, refused or scheduled."""
-    found: set[str] = set()
-    places = ", ".join(["%s"] * len(keys))
-    for table in ("outbox_events", "scheduled_changes") if keys else ():
-        statement = f"SELECT idempotency_key FROM {table} WHERE host = %s AND idempotency_key IN ({places})"
-        found.update(connection.exec_driver_sql(statement, (host, *keys)).scalars())
-    return found
-
-
 def wrote_before(connection: Connection, host: str, moment: datetime) -> bool:
     """Whether an operation of this host was reserved before `moment` (aware)."""
     first = connection.exec_driver_sql(_FIRST_OPERATION, (host,)).scalar()
@@ -32,6 +22,7 @@ def wrote_before(connection: Connection, host: str, moment: datetime) -> bool:
 
 
 def known_hashes(connection: Connection, host: str, keys: Sequence[str]) -> dict[str, bytes]:
+    """Those of `keys` under which something was recorded, refused or scheduled; of each the hash of its request."""
     known: dict[str, bytes] = {}
     for start in range(0, len(keys), KEYS_AT_ONCE):
         for table in (outbox_events, scheduled_changes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted
+from oldhost_sync.oldhost.errors import Fenced, LedgerHalted, check
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.statements import LedgerRow
 
@@ -31,9 +31,3 @@ def write_sending(connection: Connection, host: str, epoch: int) -> None:
     if connection.exec_driver_sql(sql.WRITE_FENCE, (host, epoch)).rowcount != 1:
         lock_sending(connection, host, epoch)
         check(False, "the ledger's row allows sending, but could not be written")
-
-
-def check(holds: bool, otherwise: str) -> None:
-    """Check an invariant of the ledger, in production too."""
-    if not holds:
-        raise InvariantViolated(otherwise)

@@ -16,14 +16,14 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable
+from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable, check
 from oldhost_sync.oldhost.ledger import Answered, Reconciled, Reservation, Reserved, TakenOver, consumed
 from oldhost_sync.oldhost.wire import Applied
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
-from oldhost_sync.store.ledger.fence import check, lock, lock_sending, write_sending
+from oldhost_sync.store.ledger.fence import lock, lock_sending, write_sending
 from oldhost_sync.store.ledger.machine_clock import THIS_MACHINE, MachineClock
 from oldhost_sync.store.ledger.precedence import OLDER_MAX, Before, Precedence
 from oldhost_sync.store.ledger.reconciliation import complete_halt, reconcile, take_over

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.oldhost.errors import check
 from oldhost_sync.oldhost.ledger import BOUND_MAX, InDoubt, Reconciled, TakenOver
 from oldhost_sync.policy.changes import ChangeResult, Outcome
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
-from oldhost_sync.store.ledger.fence import check, lock
+from oldhost_sync.store.ledger.fence import lock
 from oldhost_sync.store.ledger.halt_resolution import carry_out, objection, show, too_many
 from oldhost_sync.store.ledger.machine_clock import MachineClock
 from oldhost_sync.store.ledger.mismatch import mismatch_of
