@@ -131,8 +131,10 @@ def _explain_writer(error: WriterError) -> str:
 
     if isinstance(error, UpdateRefused):
         return f"the writer refused to {error.name}: {error}."
+    note = " The act may still be carried out: look at the status before you repeat it."
     if isinstance(error, WriterBusy):
-        return f"the writer is carrying out other requests: {error}. Repeat it in a moment."
+        todo = note if error.may_be_done else " Repeat it in a moment."
+        return f"the writer is carrying out other requests: {error}.{todo}"
     if not isinstance(error, WriterUnavailable):
         return f"the writer can't answer this query: {error}."
     unreached = "Temporal can't be reached"
@@ -151,7 +153,6 @@ def _explain_writer(error: WriterError) -> str:
         Cause.TOO_SLOW: f"the writer of {error.host!r} did not answer in time. `oldhost-sync alerts` says whether "
         "something is wrong.",
     }
-    note = " The act may still be carried out: look at the status before you repeat it."
     return texts[error.cause] + (note if error.may_be_done else "")
 
 

@@ -100,7 +100,7 @@ class TemporalWriterLink:
             reason = str(error) or "It gave no reason."
             return Problem(409, "refused", f"The writer refused to {error.name}", reason, "See GET /api/writer/status.")
         if isinstance(error, WriterBusy):
-            return writer_busy(str(error))
+            return writer_busy(str(error), may_be_done=error.may_be_done)
         if not isinstance(error, WriterUnavailable):
             assert isinstance(error, QueryRefused)
             return Problem(409, "query-refused", "The writer can't answer this query", str(error), "Check the query.")
@@ -113,12 +113,15 @@ class TemporalWriterLink:
         return away(may_be_done=True) if error.may_be_done else self._circuit.problem()
 
 
-def writer_busy(reason: str) -> Problem:
+MAY_BE_DONE = " The act may still be carried out."
+
+
+def writer_busy(reason: str, *, may_be_done: bool = False) -> Problem:
     return unavailable(
         "writer-busy",
         "The writer is carrying out other requests",
-        f"{reason[:1].upper()}{reason[1:]}.",
-        "Repeat the request in a moment.",
+        f"{reason[:1].upper()}{reason[1:]}.{MAY_BE_DONE if may_be_done else ''}",
+        "Look at the status before you repeat it." if may_be_done else "Repeat the request in a moment.",
     )
 
 
@@ -129,7 +132,7 @@ def writer_away(reason: str, kind: str = "writer-away", *, may_be_done: bool = F
     return unavailable(
         kind,
         "The writer can't be reached",
-        f"{reason[:1].upper()}{reason[1:]}.{' The act may still be carried out.' if may_be_done else ''}",
+        f"{reason[:1].upper()}{reason[1:]}.{MAY_BE_DONE if may_be_done else ''}",
         f"{todo}, {repeat}. Changes are still accepted.",
         retry_after=max(1, round(limits.WRITER_PROBE_SECONDS)),
     )

@@ -56,23 +56,23 @@ class Cause(Enum):
 
 
 class WriterError(Exception):
-    """The writer did not do what was asked. `host`: whose writer."""
-
-    def __init__(self, host: str, reason: str) -> None:
-        super().__init__(reason)
-        self.host = host
-
-
-class WriterUnavailable(WriterError):  # noqa: N818 - says what happened
-    """The writer can't be reached; try again later. `str` is what Temporal's records say; empty if `cause` says all.
+    """The writer did not do what was asked. `host`: whose writer.
 
     `may_be_done`: it was an update that was sent, and may still be carried out.
     """
 
-    def __init__(self, host: str, cause: Cause, reason: str = "", *, may_be_done: bool = False) -> None:
-        super().__init__(host, reason)
-        self.cause = cause
+    def __init__(self, host: str, reason: str, *, may_be_done: bool = False) -> None:
+        super().__init__(reason)
+        self.host = host
         self.may_be_done = may_be_done
+
+
+class WriterUnavailable(WriterError):  # noqa: N818 - says what happened
+    """The writer can't be reached; try again later. `str` is what Temporal's records say; empty if `cause` says all."""
+
+    def __init__(self, host: str, cause: Cause, reason: str = "", *, may_be_done: bool = False) -> None:
+        super().__init__(host, reason, may_be_done=may_be_done)
+        self.cause = cause
 
 
 class UpdateRefused(WriterError):  # noqa: N818 - says what happened
@@ -84,7 +84,7 @@ class UpdateRefused(WriterError):  # noqa: N818 - says what happened
 
 
 class WriterBusy(WriterError):  # noqa: N818 - says what happened
-    """Other requests are being carried out, and no more may wait; `str` says whose limit it is. Repeat in a moment."""
+    """Other requests are being carried out, and no more may wait; `str` says whose limit it is."""
 
 
 class QueryRefused(WriterError):  # noqa: N818 - says what happened
@@ -167,8 +167,7 @@ class WriterClient:
                 raise
             await self.query("status")
             took = f"it took no further act for {seconds:g} s (Temporal lets ten wait)"
-            why = f"{took}; this one may still be carried out: look at the status before you repeat it"
-            raise WriterBusy(self.host, why) from None
+            raise WriterBusy(self.host, took, may_be_done=True) from None
         return taken
 
     def _signed(self, action: str, request: OperatorRequest) -> OperatorRequest:

@@ -26,7 +26,7 @@ from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.temporal.client import TemporalUnavailable, connect
 from oldhost_sync.temporal.writer_client import Cause, WriterBusy, WriterClient, WriterUnavailable
-from oldhost_sync.temporal.writer_health import WriterHealth
+from oldhost_sync.temporal.writer_health import WriterHealth, WriterState
 from oldhost_sync.user_errors import explain
 from workflows.messages import OperatorRequest
 
@@ -71,15 +71,20 @@ class _AtItsLimit(Interceptor):
 
 
 class _Silent(Interceptor):
-    """Temporal whose answers do not come."""
+    """Temporal whose answers to updates do not come."""
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - the SDK's name
         return _NeverAnswering(next)
 
 
 class _NeverAnswering(OutboundInterceptor):
+    """Updates; it answers queries."""
+
     async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:  # noqa: A002
         return await asyncio.Future()
+
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
+        return "answered"
 
 
 @pytest.fixture
@@ -125,6 +130,24 @@ def test_the_command_line_tells_of_a_limit_of_temporals_that_others_are_carried_
         "the writer is carrying out other requests: Temporal takes no more requests now "
         "(limit on in-flight updates (10)). Repeat it in a moment."
     )
+
+
+def test_an_act_that_a_busy_writer_has_not_taken_may_be_carried_out_and_nobody_is_told_to_repeat_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def runs(client: Client, host: str) -> WriterHealth:
+        return WriterHealth(WriterState.RUNNING)
+
+    monkeypatch.setattr("oldhost_sync.temporal.writer_client.writer_health", runs)
+    writer = WriterClient("oldhost", query_seconds=1, update_seconds=0.01, connect=_silent)
+    with pytest.raises(WriterBusy) as busy:
+        asyncio.run(writer.update("flush", OperatorRequest(operator="ana", reason="why")))
+    problem = TemporalWriterLink("oldhost", _silent)._problem(busy.value)
+    said = [str(explain(busy.value)), f"{problem.content['detail']} {problem.content['action']}"]
+    for text in said:
+        assert "The act may still be carried out" in text
+        assert "ook at the status before you repeat it." in text
+        assert "in a moment" not in text
 
 
 @pytest.mark.usefixtures("nobody_knows_why")
