@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 # A large rebuild alone can make Temporal suggest a new run (4 MiB of pages; 150,000 changes with UUIDs as ids). A new
 # run would rebuild again whatever the snapshot can't hold, and nothing would ever be sent. So such a run first works
 # through this many events more, far below Temporal's limits (51,200 events, 50 MiB).
@@ -27,6 +29,7 @@ class NextRun:
         self.asked = False
         self.leaving = False
         self.leave_at_ms: int | None = None
+        self._looked_again = False
         self._not_before_event = 0
         self._bytes_of_rebuild = 0
 
@@ -44,12 +47,22 @@ class NextRun:
     def drain(self, *, due: bool, now_ms: int, at_once: bool = False) -> bool:
         """Whether to end this run; starts the time for database activities. `at_once`: they get none."""
         if not due:
-            self.leave_at_ms = None
+            self.leave_at_ms, self._looked_again = None, False
         elif self.leave_at_ms is None:
             self.leave_at_ms = now_ms + (0 if at_once else DRAIN_MS)
         return due
 
-    def leave(self, now_ms: int) -> bool:
-        """Whether database activities have had their time."""
-        self.leaving = self.leave_at_ms is not None and now_ms >= self.leave_at_ms
+    def leave(self, now_ms: int, looks_again: Callable[[], bool]) -> bool:
+        """Whether database activities have had their time. `looks_again`: whether to decide in the next task; called
+        only when the time is over.
+
+        The task that finds it over may bring results, too, and the SDK applies signals and updates first. The time may
+        have passed between two tasks: if Temporal refuses the end of a run since a signal has just come, the run is
+        replayed, for a second or two.
+        """
+        is_over = self.leave_at_ms is not None and now_ms >= self.leave_at_ms
+        if is_over and not self.leaving and not self._looked_again and looks_again():
+            self._looked_again, self.leave_at_ms = True, now_ms + 1
+            return False
+        self.leaving = is_over
         return self.leaving

@@ -287,6 +287,9 @@ class SyncWriterWorkflow:
         """
         return self.reception.was_reset and workflow.patched("reset-leaves-at-once")
 
+    def _looks_again(self) -> bool:
+        return not self._leaves_at_once and workflow.patched("results-before-leaving")
+
     def _load_persisted_state(self, page: messages.Outstanding) -> None:
         for entity_type, entity_id, dead in page.held:
             self.machine.load_held(EntityKey(entity_type, entity_id), dead)
@@ -356,7 +359,7 @@ class SyncWriterWorkflow:
             return True
         if self.machine.release == RELEASE_MIN or (self.dispatcher.talking_to_oldhost and not self._leaves_at_once):
             return False
-        return self.next_run.leave(now_ms()) and workflow.all_handlers_finished()
+        return self.next_run.leave(now_ms(), self._looks_again) and workflow.all_handlers_finished()
 
     def _successor(self) -> WriterInput:
         carried: snapshot.Snapshot | None = {**snapshot.dump(self.machine), "at_ms": now_ms()}

@@ -71,4 +71,5 @@ HEALTH = _tests("real Temporal, the writer's health", "tests/integration/relay/t
 RESETS = _tests(
     "real Temporal, runs that were reset", "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"
 )
+LEAVING = _tests("real Temporal, the last task of a run", "tests/workflows/test_submissions.py", "-k", "may_end")
 BY_HAND = _tests("real Temporal, activities ended by hand", "tests/workflows/test_ended_by_hand.py")

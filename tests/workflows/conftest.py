@@ -169,16 +169,28 @@ class Stage:
 
     @asynccontextmanager
     async def workers(self, world: World, *, cache: int = 100) -> AsyncIterator[None]:
+        async with self.workflows(cache=cache), self.activities(world):
+            yield
+
+    def workflows(self, *, cache: int) -> LeavingWorker:
         """`cache` 0: every task replays the whole history, as after a restart (and none waits for a
         worker that is gone)."""
+        return LeavingWorker(
+            self.env.client,
+            task_queue=messages.TASK_QUEUE,
+            workflows=[SyncWriterWorkflow],
+            max_cached_workflows=cache,
+            interceptors=[LimitsOffTheSecond()],
+            leaves_within_seconds=LEAVES_WITHIN_SECONDS,
+        )
+
+    @asynccontextmanager
+    async def activities(self, world: World) -> AsyncIterator[None]:
         client = self.env.client
         shared = LeavingWorker(
             client,
             task_queue=messages.TASK_QUEUE,
-            workflows=[SyncWriterWorkflow],
             activities=world.activities,
-            max_cached_workflows=cache,
-            interceptors=[LimitsOffTheSecond()],
             leaves_within_seconds=LEAVES_WITHIN_SECONDS,
         )
         session = LeavingWorker(

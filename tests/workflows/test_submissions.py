@@ -12,7 +12,8 @@ from temporalio.exceptions import ApplicationError
 
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.workflows.books import Reply
-from tests.workflows.conftest import EMERGENCY, TXN, Stage, Writer
+from tests.workflows.conftest import EMERGENCY, TXN, Stage, Writer, stuck
+from workflows import messages
 
 pytestmark = pytest.mark.temporal
 
@@ -189,6 +190,25 @@ async def test_two_at_once_with_one_key_both_get_the_nonce(stage: Stage) -> None
         both = await asyncio.gather(*[writer.handle.execute_update("apply_now", change) for _ in range(2)])
         assert [answer["nonce"] for answer in both] == [1, 1]
         await still_works(writer)
+
+
+async def test_a_result_that_comes_in_the_task_in_which_the_run_may_end_is_the_answer(stage: Stage) -> None:
+    """The SDK applies a signal of the same task first, and the run's time for its activities is over."""
+    async with stage.idle_writer() as writer, stage.activities(writer.world):
+        async with stage.workflows(cache=0):
+            await writer.until_state("SENDING")
+            writer.world.stuck.append("record_submissions")
+            update = await writer.handle.start_update(
+                "submit", GOOD, id="once", wait_for_stage=WorkflowUpdateStage.ACCEPTED
+            )
+            recording = await stuck(writer, "record_submissions")
+            await writer.handle.signal("configure", WriterPolicy(debounce_ms=1))
+            await writer.until_state("RENEWING")
+        await recording.complete([messages.Recorded("k", change_id=1)])
+        await writer.skip(3)
+        await writer.handle.signal("enqueue", messages.EnqueueBatch.of([]))
+        async with stage.workflows(cache=0):
+            assert (await update.result())["change_id"] == 1
 
 
 async def test_apply_now_is_told_of_a_rejection(stage: Stage) -> None:

@@ -11,6 +11,7 @@ from tests.mutants.levels import (
     FAILING_RELAYS,
     HEALTH,
     LEASES,
+    LEAVING,
     NO_RELAY,
     RELAY_ROUNDS,
     RELEASES,
@@ -33,6 +34,11 @@ MUTANTS = (
         "a reset run waits for its activities",
         (Patch("workflows/sync_writer.py", 'return self.reception.was_reset and workflow.patched("reset-leaves-at-once")', "return False"),),
         levels=(RESETS,),
+    ),
+    Mutant(
+        "a run leaves in the task that may bring its activities' results",
+        (Patch("workflows/sync_writer.py", 'return not self._leaves_at_once and workflow.patched("results-before-leaving")', "return False"),),
+        levels=(LEAVING,),
     ),
     Mutant(
         "deadline read from the wall clock",
