@@ -5,7 +5,6 @@ runs, as far as Temporal still has them.
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -38,13 +37,12 @@ def show_lost(
 ) -> None:
     """After a restore: the changes that were handed to the writer and that the database has lost."""
     config = settings()
-    since = time.time() - timedelta(hours=hours).total_seconds()
-    known = asyncio.run(_handed_over(config, round(since * 1000)))
+    known, runs = asyncio.run(_handed_over(config, datetime.now(UTC) - timedelta(hours=hours)))
     lost = in_database(config, lambda connection: lost_changes(connection, config.host, known))
     if as_json:
         print_json([_as_json(ref) for ref in lost])
         return
-    span = f"{len(known)} changes handed to the writer in {hours} h"
+    span = f"{len(known)} changes handed to the writer in {hours} h, in {runs} runs of it that Temporal has,"
     if not lost:
         console().print(f"Of {span}, none is lost.", markup=False)
         return
@@ -53,19 +51,27 @@ def show_lost(
     console().print(f"{len(lost)} of {span} are lost. See docs/backup.md for what to do.", markup=False)
 
 
-async def _handed_over(config: Settings, since_ms: int) -> list[ChangeRef]:
-    """The changes by id, each once."""
+async def _handed_over(config: Settings, since: datetime) -> tuple[list[ChangeRef], int]:
+    """The changes by id, each once, and how many runs were read.
+
+    Those that Temporal lists, and the ones before each of them: the newest may not be listed yet.
+    """
     client = await connect(keys=config.temporal_keys)
+    runs: list[str | None] = [None, *await _listed(client, config.host, since)]
     found: dict[tuple[int, int], ChangeRef] = {}
-    run_id = None
-    for _ in range(RUNS_READ_MAX):
+    for number, run_id in enumerate(runs):
         before, refs = await _read_run(client, config.host, run_id)
-        found |= {(ref.change_id, ref.accepted_at_ms): ref for ref in refs if ref.accepted_at_ms >= since_ms}
-        newest = max((ref.accepted_at_ms for ref in refs), default=since_ms)
-        if not before or newest < since_ms:
-            break
-        run_id = before
-    return [found[key] for key in sorted(found)]
+        recent = [ref for ref in refs if ref.accepted_at_ms >= since.timestamp() * 1000]
+        found |= {(ref.change_id, ref.accepted_at_ms): ref for ref in recent}
+        if before and before not in runs and (recent or not refs) and number < RUNS_READ_MAX:
+            runs.append(before)
+    return [found[key] for key in sorted(found)], len(set(runs[1:])) or 1
+
+
+async def _listed(client: Client, host: str, since: datetime) -> list[str]:
+    """The runs of the host's writer that had not ended by then: also those that a terminated one was followed by."""
+    listed = client.list_workflows(f"WorkflowId = '{workflow_id(host)}'", limit=RUNS_READ_MAX)
+    return [run.run_id async for run in listed if run.close_time is None or run.close_time >= since]
 
 
 async def _read_run(client: Client, host: str, run_id: str | None) -> tuple[str, list[ChangeRef]]:
