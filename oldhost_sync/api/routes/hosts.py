@@ -14,11 +14,17 @@ from oldhost_sync.api.host_apps import HOSTS
 from oldhost_sync.store.views.host_list import read_hosts
 
 
+_STATES = (
+    "HALTED, BANNED, PAUSED, IDLE (no change waits), SENDING (changes wait, and an operation was answered in the last "
+    "minute) or WAITING (none was)"
+)
+
+
 class ServedHost(BaseModel):
     """One host, as far as the database knows; GET /api/hosts/{host}/situation says whether its writer runs."""
 
     host: str = Field(examples=["oldhost"])
-    state: str = Field(description="HALTED, BANNED, PAUSED, SENDING (something waits) or IDLE", examples=["SENDING"])
+    state: str = Field(description=_STATES, examples=["SENDING"])
     why: str = Field(description="Why sending is stopped; empty if it is not stopped")
     oldest_waiting_at: datetime | None = Field(description="When its oldest waiting change was accepted")
     open_alerts: int

@@ -16,9 +16,17 @@ from oldhost_sync.store.views.ban import read_ban
 from oldhost_sync.store.views.overview import count_open_alerts, oldest_waiting_at, read_ledger
 
 
+_ANSWERED_LATELY = (
+    "SELECT EXISTS (SELECT 1 FROM nonce_requests WHERE host = %s AND nonce = %s "
+    "AND completed_at > UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class HostLine:
-    """`state`: HALTED, BANNED, PAUSED, SENDING (changes wait) or IDLE. `why`: the reason for a stop."""
+    """`state`: HALTED, BANNED, PAUSED, IDLE (no change waits), SENDING (changes wait, and an operation was answered in
+    the last minute) or WAITING (changes wait, and none was). `why`: the reason for a stop.
+    """
 
     host: str
     state: str
@@ -42,6 +50,10 @@ def _line(connection: Connection, host: str) -> HostLine:
         state, why = "BANNED", "OldHost refuses everything until the ban is over"
     elif pause is not None:
         state, why = "PAUSED", pause.reason
+    elif waiting is None:
+        state, why = "IDLE", ""
+    elif connection.exec_driver_sql(_ANSWERED_LATELY, (host, ledger.get("last_applied_nonce"))).scalar():
+        state, why = "SENDING", ""
     else:
-        state, why = ("IDLE" if waiting is None else "SENDING"), ""
+        state, why = "WAITING", ""
     return HostLine(host, state, why, waiting, count_open_alerts(connection, host))
