@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         InvalidChange,
         StoreError,
         TransactionContended,
+        TransactionNeeded,
         UnknownHost,
     )
     from oldhost_sync.store.intake.batch_recorder import record_changes
@@ -38,6 +39,7 @@ __all__ = [
     "RecordedChange",
     "StoreError",
     "TransactionContended",
+    "TransactionNeeded",
     "UnknownHost",
     "record_change",
     "record_changes",

@@ -91,6 +91,10 @@ class UnknownName(StoreError):
     """Nothing has this name; the message says what was looked for."""
 
 
+class TransactionNeeded(StoreError):
+    """The connection commits each statement, so a change could be recorded although its caller fails."""
+
+
 class InvalidChange(StoreError):
     """The change is outside the limits or has a field of the wrong type; the message says which field and why."""
 

@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pymysql.err
@@ -296,6 +297,8 @@ class PlainConnection:
     """A connection without faults, for the conformance suite and whoever sets a scene."""
 
     invalidated = False
+    # The pool's connection, and the driver's below it, which is asked whether it commits each statement.
+    connection = SimpleNamespace(dbapi_connection=SimpleNamespace(get_autocommit=lambda: False))
 
     def __init__(self, database: Database, begin: Begin | None = None) -> None:
         self.database = database

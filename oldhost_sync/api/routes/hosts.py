@@ -13,7 +13,6 @@ from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.host_apps import HOSTS
 from oldhost_sync.store.views.host_list import read_hosts
 
-
 _STATES = (
     "HALTED, BANNED, PAUSED, IDLE (no change waits), SENDING (changes wait, and an operation was answered in the last "
     "minute) or WAITING (none was)"

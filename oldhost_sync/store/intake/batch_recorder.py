@@ -56,6 +56,7 @@ from oldhost_sync.store.intake.change_recorder import (
     newly_recorded,
     newly_scheduled,
     reach_entity,
+    require_transaction,
     stored,
 )
 from oldhost_sync.store.intake.rules import classes_of
@@ -119,9 +120,10 @@ def record_changes(
     recorded in their order, and all of them or none.
 
     Raises ChangesRefused if any is refused; the changes of other entities are recorded nevertheless, and its `results`
-    say which. So roll back, or check the results and commit. UnknownHost for a host that is not registered. Deadlocks
-    are raised as the driver's errors.
+    say which. So roll back, or check the results and commit. UnknownHost for a host that is not registered,
+    TransactionNeeded for a connection in autocommit mode. Deadlocks are raised as the driver's errors.
     """
+    require_transaction(connection)
     require_hosts(connection, [host], named_by="host")
     items = [_item(host, source, change) for change in changes]
     if len(items) > limits.BATCH_CHANGES_MAX:
@@ -134,7 +136,9 @@ def record_changes(
     return recorded
 
 
-def _item(host: str, source: str, change: Mapping[str, Any]) -> Item:
+def _item(host: str, source: str, change: object) -> Item:
+    if not isinstance(change, Mapping):
+        return Unacceptable(InvalidChange(f"a change must be an object, not {type(change).__name__}"), None)
     given: dict[str, Any] = {name: change.get(name) for name in _FIELDS}
     try:
         _check_names(change)

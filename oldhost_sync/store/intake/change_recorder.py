@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.store.errors import IdempotencyConflict
+from oldhost_sync.store.errors import IdempotencyConflict, TransactionNeeded
 from oldhost_sync.store.intake.rules import default_class
 from oldhost_sync.store.intake.validation import Acceptable, accept
 from oldhost_sync.store.outbox.relay_queue import as_ref
@@ -136,23 +136,34 @@ def record_change(
     event_type: str,
     payload: Mapping[str, Any],
     idempotency_key: str | None = None,
-    occurred_at: datetime | None = None,
-    not_before: datetime | None = None,
+    occurred_at: datetime | str | None = None,
+    not_before: datetime | str | None = None,
     source: str = "python",
 ) -> RecordedChange:
     """Record one change in the caller's transaction; it takes effect when the caller commits.
 
-    `payload`: a JSON object. Times have a time zone. Without a key, one is generated. Same key and same change: the
-    first answer; same key and a different change: IdempotencyConflict. InvalidChange for a change outside the limits;
-    UnknownHost for a host that is not registered. The transaction stays usable after these. Deadlocks are raised as the
-    driver's errors: use `run_in_transaction`.
+    `payload`: a JSON object. Times have a time zone, and may be text (ISO 8601). Without a key, one is generated. Same
+    key and same change: the first answer; same key and a different change: IdempotencyConflict. InvalidChange for a
+    change outside the limits; UnknownHost for a host that is not registered. The transaction stays usable after these.
+    TransactionNeeded for a connection in autocommit mode. Deadlocks are raised as the driver's errors: use
+    `run_in_transaction`.
     """
+    require_transaction(connection)
     change = accept(host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source)
     if change.not_before is not None:
         scheduled = _record_scheduled(connection, change)
         if scheduled is not None:
             return scheduled
     return record_accepted(connection, change, look_for_schedule=idempotency_key is not None)
+
+
+def require_transaction(connection: Connection) -> None:
+    """Raises TransactionNeeded for a connection that commits each statement: the caller could not take a change back,
+    and the entity's lock would be gone before the change has its id.
+    """
+    is_autocommit = getattr(connection.connection.dbapi_connection, "get_autocommit", None)
+    if is_autocommit is not None and is_autocommit():
+        raise TransactionNeeded("a change needs a transaction: use an engine without isolation_level AUTOCOMMIT")
 
 
 def reach_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:

@@ -10,6 +10,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -53,8 +54,8 @@ def accept(
     event_type: str,
     payload: Mapping[str, Any],
     idempotency_key: str | None,
-    occurred_at: datetime | None,
-    not_before: datetime | None,
+    occurred_at: datetime | str | None,
+    not_before: datetime | str | None,
     source: str,
 ) -> Acceptable:
     """Check the change; InvalidChange says which field is wrong and what it must be. A missing key is generated."""
@@ -107,7 +108,7 @@ def canonical_json(field: str, value: object) -> str:
         raise InvalidChange(f"{field} is not valid JSON: {error}") from error
 
 
-def check_occurred_at(value: datetime | None) -> datetime | None:
+def check_occurred_at(value: datetime | str | None) -> datetime | None:
     """`value` in UTC. A client's time decides nothing (trap 19), so it only has to be storable."""
     if value is None:
         return None
@@ -119,7 +120,7 @@ def check_occurred_at(value: datetime | None) -> datetime | None:
     return moment
 
 
-def check_not_before(value: datetime | None) -> datetime | None:
+def check_not_before(value: datetime | str | None) -> datetime | None:
     """`value` in UTC. The database decides whether it is in the future; a wrong unit of time is refused here."""
     if value is None:
         return None
@@ -130,6 +131,9 @@ def check_not_before(value: datetime | None) -> datetime | None:
 
 
 def _aware(field: str, value: object) -> datetime:
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value)
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise InvalidChange(f"{field} must be a time with a time zone, such as 2026-05-01T12:00:00Z")
     try:

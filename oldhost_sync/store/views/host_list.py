@@ -15,7 +15,6 @@ from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.views.ban import read_ban
 from oldhost_sync.store.views.overview import count_open_alerts, oldest_waiting_at, read_ledger
 
-
 _ANSWERED_LATELY = (
     "SELECT EXISTS (SELECT 1 FROM nonce_requests WHERE host = %s AND nonce = %s "
     "AND completed_at > UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE)"

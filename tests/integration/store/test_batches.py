@@ -116,6 +116,11 @@ def test_a_misspelt_field_is_refused(engine: Engine) -> None:
         record_changes(connection, [change("a", not_befor=TOMORROW)], host=HOST)
 
 
+def test_what_is_no_object_is_refused_and_the_others_are_recorded(engine: Engine) -> None:
+    assert refused(engine, change("a"), None) == ["recorded", "InvalidChange"]  # type: ignore[arg-type]
+    assert ids(engine) == ["a"]
+
+
 def test_known_keys_get_the_first_answer_and_another_change_is_a_conflict(engine: Engine) -> None:
     (first,) = batch(engine, change("a", key="k1"))
     again, new = batch(engine, change("a", key="k1"), change("a", "Dirty", key="k2"))

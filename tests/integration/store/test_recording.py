@@ -6,10 +6,12 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import create_engine
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange, UnknownHost
+from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange, TransactionNeeded, UnknownHost
+from oldhost_sync.store.intake.batch_recorder import record_changes
 from oldhost_sync.store.intake.rules import class_of, default_class, rules_of, seed_rules, set_rule
 from tests.integration.store.writing import HOST, change_sql, record, recorded, register, rows
 
@@ -28,6 +30,26 @@ def test_a_change_is_in_shadow_and_outbox_after_one_commit(engine: Engine) -> No
     assert (change["priority_class"], change["relayed_at"], change["processed_at"]) == ("LWW", None, None)
     assert answer.ref is not None
     assert answer.ref.accepted_at_ms == int(change["created_at"].replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def test_a_connection_that_commits_each_statement_is_refused(engine: Engine) -> None:
+    autocommit = create_engine(engine.url, isolation_level="AUTOCOMMIT")
+    with autocommit.connect() as connection:
+        with pytest.raises(TransactionNeeded, match="without isolation_level AUTOCOMMIT"):
+            record(connection)
+        with pytest.raises(TransactionNeeded):
+            record_changes(connection, [], host=HOST)
+    autocommit.dispose()
+    assert rows(engine, "SELECT id FROM outbox_events") == []
+
+
+def test_a_time_may_be_text_as_in_every_other_way_to_submit(engine: Engine) -> None:
+    due = "2027-03-04T05:06:07+02:00"
+    recorded(engine, occurred_at=due)
+    (change,) = rows(engine, "SELECT occurred_at FROM outbox_events")
+    assert change["occurred_at"].replace(tzinfo=UTC) == datetime.fromisoformat(due)
+    with pytest.raises(InvalidChange, match="a time with a time zone"):
+        recorded(engine, not_before="tomorrow")
 
 
 def test_nothing_is_written_when_the_application_rolls_back(engine: Engine) -> None:
