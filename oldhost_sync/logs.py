@@ -1,5 +1,8 @@
 """What a role logs to stderr: lines for people, or one JSON object per line (SYNC_LOG_FORMAT). Never a payload.
 
+Nothing waits for the log's reader. One that stops reading its pipe would stop whatever logs next: a session, the watch
+over it, the API's event loop; and the worker would keep OldHost's only connection.
+
 Modules use Python's own logging and pass the subject of a line as `extra`: `host`, `epoch`, `nonce`, `change_id`, … A
 line from an activity or a workflow also holds its run, so that it can be found in Temporal's UI.
 """
@@ -7,6 +10,11 @@ line from an activity or a workflow also holds its run, so that it can be found 
 from __future__ import annotations
 
 import logging
+import os
+import select
+import sys
+from queue import Full, Queue
+from threading import Lock, Thread
 from typing import Any
 
 import structlog
@@ -17,17 +25,79 @@ from oldhost_sync.oldhost.errors import LedgerUnavailable
 from oldhost_sync.settings import LogFormat
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
 
+# Lines that wait to be written; more are dropped, and counted.
+LINES_WAITING_MAX = 10_000
+# How long the end of the process waits until its last lines are written.
+LAST_LINES_SECONDS = 1.0
+
 _LINES = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def log_to_stderr(form: LogFormat) -> None:
     """Log everything from level INFO on; call it once, at the entry point."""
-    handler = logging.StreamHandler()
+    handler = LineWriter(sys.stderr.fileno()) if sys.stderr is not None else logging.NullHandler()
     handler.setFormatter(json_formatter() if form is LogFormat.JSON else logging.Formatter(_LINES))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     activity.logger.base_logger.addFilter(shorten)
     workflow.logger.workflow_info_on_message = form is LogFormat.TEXT
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its plugins when it is imported
+
+
+class LineWriter(logging.Handler):
+    """Writes to a file descriptor, in a thread of its own. The thread that logs formats its line and goes on."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._waiting: Queue[str] = Queue(LINES_WAITING_MAX)
+        self._dropped = 0
+        self._counting = Lock()
+        Thread(target=self._write_all, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._waiting.put_nowait(self.format(record))
+        except Full:
+            self._count_dropped(1)
+        except Exception:  # noqa: BLE001 - as each handler of Python's does
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Wait until all lines are written, but not for a reader that has stopped."""
+        done = self._waiting.all_tasks_done
+        with done:
+            done.wait_for(lambda: not self._waiting.unfinished_tasks, LAST_LINES_SECONDS)
+
+    def _write_all(self) -> None:
+        while True:
+            line = self._waiting.get()
+            if (dropped := self._count_dropped(0)) and self._write(self._tell(dropped)):
+                self._count_dropped(-dropped)
+            if not self._write(line):
+                self._count_dropped(1)
+            self._waiting.task_done()
+
+    def _tell(self, dropped: int) -> str:
+        text = "%s lines are missing: nobody read this log, or it could not be written"
+        known = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": text, "args": (dropped,)}
+        return self.format(logging.makeLogRecord(known))
+
+    def _count_dropped(self, more: int) -> int:
+        with self._counting:
+            self._dropped += more
+            return self._dropped
+
+    def _write(self, line: str) -> bool:
+        """Write a line, however long that takes; False if it can't be written."""
+        left = f"{line}\n".encode(errors="backslashreplace")
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except BlockingIOError:  # whoever started us made the pipe non-blocking
+                select.select([], [self._descriptor], [])
+            except OSError:
+                return False
+        return True
 
 
 def shorten(line: logging.LogRecord) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from temporalio import activity
 from temporalio.testing import ActivityEnvironment
 
-from oldhost_sync.logs import json_formatter, shorten
+from oldhost_sync.logs import LineWriter, json_formatter, shorten
 from oldhost_sync.store.errors import DatabaseUnavailable
 
 logger = logging.getLogger("oldhost_sync.test")
@@ -78,3 +82,66 @@ def test_a_database_that_is_away_is_told_without_a_traceback() -> None:
 
 def test_an_error_that_nobody_expected_keeps_its_traceback() -> None:
     assert "ZeroDivisionError" in failed_activity(ZeroDivisionError())["exception"]
+
+
+class UnreadPipe:
+    """A pipe for 4 kB, which nobody reads until `read`."""
+
+    def __init__(self) -> None:
+        self.out, self.descriptor = os.pipe()
+        fcntl.fcntl(self.descriptor, fcntl.F_SETPIPE_SZ, 4096)
+
+    def read(self, is_all: Callable[[list[str]], bool]) -> list[str]:
+        found = ""
+        while not (found.endswith("\n") and is_all(found.splitlines())):
+            found += os.read(self.out, 65536).decode()
+        return found.splitlines()
+
+
+@pytest.fixture
+def pipe() -> Iterator[UnreadPipe]:
+    pipe = UnreadPipe()
+    yield pipe
+    os.close(pipe.out)
+
+
+def line_of(text: str) -> logging.LogRecord:
+    return logger.makeRecord(logger.name, logging.INFO, "file", 1, text, (), None)
+
+
+def missing_in(lines: list[str]) -> int:
+    return sum(int(line.split()[0]) for line in lines if "lines are missing" in line)
+
+
+def written(lines: list[str]) -> list[str]:
+    return [line for line in lines if "lines are missing" not in line]
+
+
+def test_lines_are_written_in_order(pipe: UnreadPipe) -> None:
+    writer = LineWriter(pipe.descriptor)
+    for number in range(3):
+        writer.handle(line_of(f"line {number}"))
+    assert pipe.read(lambda lines: len(lines) == 3) == ["line 0", "line 1", "line 2"]
+
+
+def test_nothing_waits_for_a_reader_that_has_stopped_and_what_is_missing_is_counted(
+    pipe: UnreadPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oldhost_sync.logs.LINES_WAITING_MAX", 10)
+    monkeypatch.setattr("oldhost_sync.logs.LAST_LINES_SECONDS", 0.01)
+    writer = LineWriter(pipe.descriptor)
+    for number in range(1_000):
+        writer.handle(line_of(f"{number} {'x' * 1_000}"))
+    writer.flush()
+    lines = pipe.read(lambda lines: missing_in(lines) + len(written(lines)) == 1_000)
+    assert 4 < len(written(lines)) < 100
+
+
+def test_a_log_that_can_t_be_written_disturbs_nothing() -> None:
+    out, descriptor = os.pipe()
+    os.close(out)
+    writer = LineWriter(descriptor)
+    writer.handle(line_of("to nobody"))
+    writer.flush()
+    assert not writer._waiting.unfinished_tasks
+    os.close(descriptor)
