@@ -35,7 +35,7 @@ _LINES = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 def log_to_stderr(form: LogFormat) -> None:
     """Log everything from level INFO on; call it once, at the entry point."""
-    handler = LineWriter(sys.stderr.fileno()) if sys.stderr is not None else logging.NullHandler()
+    handler = LineWriter(sys.__stderr__.fileno()) if sys.__stderr__ is not None else logging.NullHandler()
     handler.setFormatter(json_formatter() if form is LogFormat.JSON else logging.Formatter(_LINES))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     activity.logger.base_logger.addFilter(shorten)
