@@ -136,7 +136,8 @@ class EnqueueBatch:
 
 @dataclass
 class OperatorRequest:
-    """Argument of operators' updates. `change_id` for retry and discard, the entity for flush, `mode` for resolve.
+    """Argument of operators' updates. `change_id` for retry and discard, the entity for flush, for resolve `mode`, and
+    `epoch`, that of the halt which the operator was shown (0: not known).
 
     `channel`, `signature`: the API's proof that it has checked the operator's token; other callers leave them out.
     """
@@ -149,6 +150,7 @@ class OperatorRequest:
     mode: str | None = None
     channel: str = ""
     signature: ActSignature | None = None
+    epoch: int = 0
 
     def act(self, host: str, action: str, decision_id: str = "") -> OperatorAct:
         """The act to record for this request."""
@@ -162,6 +164,7 @@ class OperatorRequest:
             self.mode,
             entity,
             decision_id=decision_id,
+            epoch=self.epoch,
             channel=self.channel,
             signature=self.signature,
         )

@@ -116,6 +116,13 @@ class Resolve(ReasonedRequest):
         description="resend: send the ledger's operations again · adopt: accept OldHost's count as correct",
         examples=["resend"],
     )
+    epoch: int = Field(
+        default=0,
+        ge=0,
+        description="That of the halt which the operator was shown (GET /api/writer/halt). If sending is halted for "
+        "another reason by then, or was decided about since, nothing is decided. 0: whatever the halt is",
+        examples=[7],
+    )
 
 
 class Flush(ReasonedRequest):

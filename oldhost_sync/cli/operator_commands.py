@@ -63,11 +63,14 @@ def resolve(
         ),
     ],
     reason: Reason,
+    epoch: Annotated[
+        int, typer.Option(min=0, help="The halt's, as `status` shows it: another halt is refused. 0: whatever it is.")
+    ] = 0,
     operator: Operator = None,
     as_json: AsJson = False,
 ) -> None:
     """End a halt (OldHost's nonce went back, another writer wrote to it, or a second ban came within an hour)."""
-    _act("resolve", reason, operator, as_json, mode=mode.value)
+    _act("resolve", reason, operator, as_json, mode=mode.value, epoch=epoch)
 
 
 def list_dead_letters(

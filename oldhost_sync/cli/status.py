@@ -249,7 +249,7 @@ def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
         if not is_over and ledger["banned_until"] > datetime.now(UTC):
             lines.append(("banned until", ledger["banned_until"]))
         if ledger["halted"]:
-            lines.append(("halted", ledger["halted"]))
+            lines.append(("halted", f"{ledger['halted']} (epoch {ledger['epoch']})"))
         if ledger.get("resolve_mode"):
             lines.append(("resolved by", f"{ledger['resolve_mode']}, as soon as OldHost says which nonce it expects"))
     return lines

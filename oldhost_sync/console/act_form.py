@@ -43,7 +43,8 @@ class GroupAct(ReasonedRequest):
 
 
 class HaltAct(ReasonedRequest):
-    """On a halt: how to end it; the operator has typed the host's name."""
+    """On the halt that was shown: how to end it; the operator has typed the host's name."""
 
     mode: str = Field(pattern="^(resend|adopt)$")
+    epoch: int = Field(ge=0)
     host: str = Field(max_length=HOST_LENGTH_MAX)

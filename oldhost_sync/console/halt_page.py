@@ -40,6 +40,6 @@ class HaltPage(Page):
         if act.host != host:
             raise field_invalid("form.host", f"must be this host's name, {host}; nothing was decided")
         message = await self.console.dependencies.writer.update(
-            "resolve", operator_request(request, reason=act.reason, mode=act.mode)
+            "resolve", operator_request(request, reason=act.reason, mode=act.mode, epoch=act.epoch)
         )
         return self.console.layout.redirect(HALT, message)

@@ -72,4 +72,5 @@ RESETS = _tests(
     "real Temporal, runs that were reset", "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"
 )
 LEAVING = _tests("real Temporal, the last task of a run", "tests/workflows/test_submissions.py", "-k", "may_end")
+HALT_DECISIONS = _tests("real MariaDB, decisions about halts", "tests/integration/store/test_halt_decision.py")
 BY_HAND = _tests("real Temporal, activities ended by hand", "tests/workflows/test_ended_by_hand.py")

@@ -24,6 +24,10 @@ from oldhost_sync.store.outbox.pending_fates import RAISE_SEQUENCE, write_pendin
 from oldhost_sync.store.outbox.relay_queue import as_ref
 
 NOTED_ONLY = frozenset({"pause", "resume", "flush"})
+OTHER_HALT = (
+    "this is not the halt that you were shown: that one was decided about, and sending was halted again. Nothing was "
+    "decided; look again, then decide"
+)
 
 
 def awaits_count(connection: Connection, host: str) -> bool:
@@ -126,6 +130,8 @@ def _resolve(connection: Connection, act: OperatorAct, ledger: statements.Ledger
         return ActRecorded(refused="the ledger is not halted: there is nothing to resolve")
     if act.mode not in {"resend", "adopt"}:
         return ActRecorded(refused="mode must be 'resend' or 'adopt'")
+    if act.epoch not in {0, ledger.epoch}:
+        return ActRecorded(refused=OTHER_HALT)
     changed = "" if count.nonce is None else objection(ledger, count.nonce)
     if changed and count.nonce is not None:
         return ActRecorded(

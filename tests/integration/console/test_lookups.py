@@ -64,8 +64,8 @@ def rejected(engine: Engine, key: str, error: str = "no such guest", unit: str =
 def halt(engine: Engine) -> None:
     run_sql(
         engine,
-        "INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce, halted, halted_expected_nonce) "
-        "VALUES (:host, 9, 8, 'OldHost went back', 6)",
+        "INSERT INTO nonce_ledger (host, epoch, next_nonce, last_applied_nonce, halted, halted_expected_nonce) "
+        "VALUES (:host, 4, 9, 8, 'OldHost went back', 6)",
         host=HOST,
     )
 
@@ -355,13 +355,16 @@ def test_a_halt_shows_both_ways_and_is_ended_by_who_types_the_host_s_name(
     shown = page(anna, "/halt")
     for word in ("OldHost went back", "Given up", "Sent again", "3 behind ours"):
         assert word in shown
-    wrong = anna.post(f"{PREFIX}/halt/resolve", data=WHY | {"mode": "adopt", "host": "another"})
-    assert (wrong.status_code, writer.acts) == (422, [])
-    assert anna.post(f"{PREFIX}/halt/resolve", data=WHY | {"mode": "guess", "host": HOST}).status_code == 422
-    done = anna.post(f"{PREFIX}/halt/resolve", data=WHY | {"mode": "adopt", "host": HOST})
+    form = WHY | {"mode": "adopt", "epoch": 4, "host": HOST}
+    for wrong in ({"host": "another"}, {"mode": "guess"}, {"epoch": ""}):
+        assert anna.post(f"{PREFIX}/halt/resolve", data=form | wrong).status_code == 422
+    assert writer.acts == []
+    assert 'name="epoch" value="4"' in shown
+    done = anna.post(f"{PREFIX}/halt/resolve", data=form)
     assert done.headers["location"] == f"{PREFIX}/halt"
     ((name, request),) = writer.acts
-    assert (name, request.mode, request.operator, request.reason) == ("resolve", "adopt", "anna", WHY["reason"])
+    assert (name, request.mode, request.epoch) == ("resolve", "adopt", 4)
+    assert (request.operator, request.reason) == ("anna", WHY["reason"])
 
 
 def test_a_rule_is_set_and_stands_in_the_audit(anna: httpx.Client, engine: Engine) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy.engine import Engine
 
@@ -10,7 +12,7 @@ from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.ledger.halt_decision import HaltDecision, read_decision
 from oldhost_sync.store.ledger.operator_commands import decide
-from tests.integration.store.writing import HOST
+from tests.integration.store.writing import HOST, rows
 
 pytestmark = pytest.mark.mariadb
 IN_VAIN, ASKED = NOT_ASKED, Count(12)
@@ -20,8 +22,8 @@ IN_VAIN, ASKED = NOT_ASKED, Count(12)
 def halt(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.exec_driver_sql(
-            "INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce, halted, halted_expected_nonce) "
-            "VALUES (%s, 9, 8, 'another wrote', 12)",
+            "INSERT INTO nonce_ledger (host, epoch, next_nonce, last_applied_nonce, halted, halted_expected_nonce) "
+            "VALUES (%s, 3, 9, 8, 'another wrote', 12)",
             (HOST,),
         )
         raise_alert(connection, HOST, "halted", "critical", "another wrote", dedupe_key="halt")
@@ -31,6 +33,11 @@ def decided(engine: Engine, count: Count) -> HaltDecision | None:
     with engine.begin() as connection:
         assert decide(connection, OperatorAct(HOST, "resolve", "anna", "why", mode="adopt"), count).refused == ""
     return found(engine)
+
+
+def epoch_of(engine: Engine) -> int:
+    (ledger,) = rows(engine, "SELECT epoch FROM nonce_ledger")
+    return int(ledger["epoch"])
 
 
 def found(engine: Engine) -> HaltDecision | None:
@@ -54,6 +61,17 @@ def test_with_the_alert_it_is_through(engine: Engine) -> None:
     with engine.begin() as connection:
         close_alert(connection, HOST, "halt")
     assert found(engine) is None
+
+
+def test_a_decision_about_an_earlier_halt_than_the_present_one_is_refused(engine: Engine) -> None:
+    """As from a page that was opened before somebody else decided."""
+    shown = epoch_of(engine)
+    decided(engine, ASKED)
+    with engine.begin() as connection:
+        decide(connection, OperatorAct(HOST, "halt", "writer", "OldHost went back", epoch=epoch_of(engine)))
+        late = OperatorAct(HOST, "resolve", "bob", "why", mode="adopt", epoch=shown)
+        assert decide(connection, late, ASKED).refused.startswith("this is not the halt that you were shown")
+        assert decide(connection, replace(late, epoch=epoch_of(engine)), IN_VAIN).refused == ""
 
 
 def test_a_halt_that_came_after_it_is_to_be_decided_anew(engine: Engine) -> None:

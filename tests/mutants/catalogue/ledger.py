@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import CLUSTER, CONFORMANCE, CONSEQUENCES, EXHAUSTIVE, SIMULATION
+from tests.mutants.levels import CLUSTER, CONFORMANCE, CONSEQUENCES, EXHAUSTIVE, HALT_DECISIONS, SIMULATION
 from tests.mutants.mutant import Mutant, Patch
 
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
@@ -15,6 +15,11 @@ MUTANTS = (
         "a no-op goes before an older change of its entity",
         (Patch(LEDGER, "if is_fresh or is_no_op else None", "if is_fresh else None"),),
         levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a decision ends whatever halt there is",
+        (Patch("oldhost_sync/store/ledger/operator_commands.py", "    if act.epoch not in {0, ledger.epoch}:", "    if False:"),),
+        levels=(HALT_DECISIONS,),
     ),
     Mutant(
         "what may have been written is given back",
