@@ -62,6 +62,13 @@ def report_error(error: Exception, program: str) -> int:
     return known.exit_code
 
 
+def refuse_arguments(program: str) -> None:
+    """For the programs that take none: end with what to do instead."""
+    if sys.argv[1:]:
+        print_error(f"{program} takes no arguments: its settings are SYNC_… in the environment or in .env.", program)
+        sys.exit(WRONG)
+
+
 def leave_after(error: Exception, program: str) -> NoReturn:
     """Print the error, with its traceback if it is an unforeseen one, and end the process without the teardown."""
     from oldhost_sync.temporal.client import leave

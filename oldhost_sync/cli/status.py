@@ -60,6 +60,8 @@ def status(
     """What the writer is doing: state, lanes, breaker, session, nonces, rates, forecast, books, alerts."""
     if watch and as_json:
         raise CliError("--watch and --json can't be combined: call `status --json` as often as you like.", WRONG)
+    if watch and not console().is_terminal:
+        raise CliError("--watch needs a terminal: call `status`, or `status --json`, as often as you like.", WRONG)
     look = StatusReader(settings())
     try:
         if watch:

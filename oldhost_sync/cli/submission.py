@@ -114,10 +114,10 @@ def _submit_one(
         print_json({name: getattr(recorded, name) for name in shown})
         return
     again = ", recorded before" if recorded.duplicate else ""
-    console().print(f"{recorded.sync_status}{again}: change {recorded.change_id}", markup=False)
-    console().print(
-        f"Follow it: oldhost-sync change show {recorded.idempotency_key}", markup=False, style="dim", soft_wrap=True
-    )
+    change = f": change {recorded.change_id}" if recorded.change_id else ""
+    console().print(f"{recorded.sync_status}{again}{change}", markup=False)
+    follow = f"oldhost-sync --host {config.host} change show {recorded.idempotency_key}"
+    console().print(f"Follow it: {follow}", markup=False, style="dim", soft_wrap=True)
 
 
 # --------------------------------------------------------------------------------------------------------------- a file

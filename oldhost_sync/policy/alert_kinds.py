@@ -199,7 +199,7 @@ KINDS: dict[str, AlertKind] = {
     ),
     "submission-refused": AlertKind(
         "warning",
-        "An application signalled invalid changes; they are kept as REFUSED and never sent.",
+        "An application sent invalid changes by signal or update; they are kept as REFUSED and never sent.",
         "Tell the application's developers; the text of each change says what was wrong.",
         _LOOKED_AT,
         informational=True,

@@ -9,7 +9,7 @@ from oldhost_sync.settings import Settings
 from oldhost_sync.temporal.client import connect, leave, start_writer, writer_policy
 from oldhost_sync.temporal.search_attributes import register
 from oldhost_sync.temporal.writer_health import describe_writer, status_name
-from oldhost_sync.user_errors import leave_after
+from oldhost_sync.user_errors import leave_after, refuse_arguments
 
 
 async def run(settings: Settings) -> str:
@@ -27,6 +27,7 @@ async def run(settings: Settings) -> str:
 
 
 def main() -> None:
+    refuse_arguments("starter.py")
     try:
         config = settings()
         if config.database_url:  # without it the host can't be checked

@@ -55,7 +55,7 @@ from oldhost_sync.temporal.client import connect, leave, sdk_runtime, writer_pol
 from oldhost_sync.temporal.search_attributes import Registration
 from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
-from oldhost_sync.user_errors import leave_after
+from oldhost_sync.user_errors import leave_after, refuse_arguments
 from oldhost_sync.worker.readiness import watch_readiness
 from oldhost_sync.worker.relay_watch import RelayWatch
 from oldhost_sync.worker.release_watch import ReleaseWatch
@@ -357,6 +357,7 @@ async def _stopped_by_signals(stopping: asyncio.Event) -> AsyncIterator[asyncio.
 
 
 def main() -> None:
+    refuse_arguments("worker.py")
     try:
         given = settings()
         log_to_stderr(given.log_format)

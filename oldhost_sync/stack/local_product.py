@@ -133,7 +133,8 @@ def for_another_shell(stack: Stack) -> Text:
 
 def _with_advice(error: Exception) -> str:
     if isinstance(error, PortTaken):
-        return f"{error}. Stop the program that uses it, or choose another port (see `oldhost-sync up --help`)."
+        other = "choose another port (see `oldhost-sync up --help`; for the API SYNC_API_BIND=127.0.0.1:PORT)."
+        return f"{error}. Stop the program that uses it, or {other}"
     if isinstance(error, DatabaseUnavailable):
         advice = "Start it, or check SYNC_DATABASE_URL (if it is not set, a private one is started)."
         return f"the database can't be reached: {error}. {advice}"

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pymysql.connections
+import pymysql.err
 from sqlalchemy import create_engine as _create_engine
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
@@ -40,6 +41,7 @@ _FACTS = (
     "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format, @@innodb_rollback_on_timeout, "
     f"@@max_allowed_packet, {IS_READ_ONLY}"
 )
+_MALFORMED = 2027
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
 
 
@@ -47,7 +49,7 @@ def database_address(database_url: str) -> URL:
     """`database_url` as an address for pymysql; raises UnsuitableServer for another kind of database."""
     try:
         url = make_url(database_url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # a port that is no number
         raise UnsuitableServer(
             "the database address is not a URL; give it as mariadb+pymysql://user:password@host:3306/name"
         ) from error
@@ -148,7 +150,12 @@ class _Connection(pymysql.connections.Connection):
 
 
 def _connect(_dialect: object, _record: object, arguments: list[Any], named: dict[str, Any]) -> _Connection:
-    return _Connection(*arguments, **named)
+    try:
+        return _Connection(*arguments, **named)
+    except TypeError as error:
+        raise UnsuitableServer(f"the database address has an option that PyMySQL does not know: {error}") from error
+    except pymysql.err.InternalError as error:
+        raise pymysql.err.OperationalError(_MALFORMED, "what answers there is not MariaDB") from error
 
 
 def check_server(engine: Engine) -> None:

@@ -37,14 +37,17 @@ def known_hosts(connection: Connection) -> list[str]:
 
 
 def require(connection: Connection, hosts: Sequence[str]) -> None:
-    """Raises SchemaTooOld or UnknownHost. Without our tables, the database's own error is raised."""
+    """`hosts`: SYNC_HOST first. Raises SchemaTooOld or UnknownHost. Without our tables, the database's own error is
+    raised.
+    """
     found = connection.execute(_REVISION).scalar() or "none"
     if found < needed_revision() or found == "none":
         raise SchemaTooOld(
             f"the database's schema is at revision {found}, and this release needs {needed_revision()}: "
             "run `oldhost-sync migrate` of this release first"
         )
-    require_hosts(connection, hosts, named_by="SYNC_HOST")
+    require_hosts(connection, hosts[:1], named_by="SYNC_HOST")
+    require_hosts(connection, hosts[1:], named_by="SYNC_OLDHOST_URLS")
 
 
 def require_hosts(connection: Connection, hosts: Sequence[str], *, named_by: str) -> None:

@@ -102,6 +102,8 @@ _NAME_VALUES = {1292, 1365, 1366, 1367, 1411, 1426, 1525, 1690, 1918, 3020}
 # Of one statement only; others may succeed.
 ONE_STATEMENT_ERRORS = {1317, STATEMENT_TOO_SLOW, *_NO_RIGHT_ERRORS}
 
+# PyMySQL's error for a server without TLS, if the address asks for it.
+_NO_TLS = 2026
 # PyMySQL's error for a statement that could not be sent.
 _GONE = 2006
 
@@ -237,6 +239,8 @@ def is_passing(error: StoreError | DBAPIError | PoolTimeout) -> bool:
 
 def _refused_by_tls(error: DBAPIError) -> str:
     """What is wrong with the server's certificate or ours; empty if TLS is not the cause."""
+    if error_code(error) == _NO_TLS:
+        return "the server does not offer it"
     cause = getattr(error.orig, "original_exception", None)
     if not isinstance(cause, ssl.SSLError):
         return ""

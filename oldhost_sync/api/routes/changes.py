@@ -162,7 +162,7 @@ def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: 
         409,
         "already-recorded",
         "It is too late to cancel this change",
-        "It is recorded and will be sent to OldHost.",
+        "It is recorded and is sent, or will be sent, to OldHost.",
         "Make another change that undoes it; GET /api/changes/{idempotency_key} shows its progress.",
     )
 

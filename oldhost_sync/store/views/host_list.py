@@ -12,6 +12,7 @@ from datetime import datetime
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.audit import current_pause
+from oldhost_sync.store.ledger.halt_decision import read_decision
 from oldhost_sync.store.views.ban import read_ban
 from oldhost_sync.store.views.overview import count_open_alerts, oldest_waiting_at, read_ledger
 
@@ -44,7 +45,8 @@ def _line(connection: Connection, host: str) -> HostLine:
     waiting = oldest_waiting_at(connection, host)
     pause, ban = current_pause(connection, host), read_ban(connection, host)
     if halted := ledger.get("halted"):
-        state, why = "HALTED", str(halted)
+        decision = read_decision(connection, host)
+        state, why = "HALTED", str(halted) if decision is None else decision.said
     elif ban is not None:
         state, why = "BANNED", "OldHost refuses everything until the ban is over"
     elif pause is not None:

@@ -155,7 +155,7 @@ def test_a_stack_in_this_folder_is_found(command: Command, monkeypatch: pytest.M
 def test_a_submitted_change_can_be_followed_to_its_fate(command: Command) -> None:
     said = submitted(command, "U-1", "door_code_changed", {"code": "1"}, "one")
     assert said.code == 0
-    assert "oldhost-sync change show one" in said.out
+    assert "oldhost-sync --host oldhost change show one" in said.out
     found = ended(command, "one", "APPLIED")
     assert found["nonce"] is not None
     shown = command("change", "show", "one").out

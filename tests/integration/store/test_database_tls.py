@@ -125,6 +125,15 @@ def test_without_a_ca_the_machine_s_certificates_count(server: ServerWithCertifi
         cipher(server, ssl_verify_identity="true")
 
 
+def test_a_server_without_tls_is_told_as_such(mariadb_server: PrivateMariaDB) -> None:
+    """The tests' own server has none."""
+    url = database_address(mariadb_server.url).update_query_dict({"ssl_verify_identity": "true"})
+    engine = create_engine(url.render_as_string(hide_password=False), pool_size=1)
+    with pytest.raises(TlsFailed, match="the server does not offer it"):
+        check_server(engine)
+    engine.dispose()
+
+
 def test_the_api_s_further_connections_trust_no_other_certificate_than_its_first_ones(
     server: ServerWithCertificate,
 ) -> None:

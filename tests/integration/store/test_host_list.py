@@ -5,11 +5,25 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.transactions import look
 from oldhost_sync.store.views.host_list import read_hosts
 from tests.integration.store.writing import HOST, change_sql, recorded
 
 pytestmark = pytest.mark.mariadb
+
+
+def test_a_halt_that_is_decided_asks_nobody_to_decide(engine: Engine) -> None:
+    columns = "host, epoch, next_nonce, last_applied_nonce, halted"
+    change_sql(engine, f"INSERT INTO nonce_ledger ({columns}) VALUES ('{HOST}', 3, 9, 8, 'another wrote: decide')")
+    with engine.begin() as connection:
+        raise_alert(connection, HOST, "halted", "critical", "another wrote", dedupe_key="halt")
+        decide(connection, OperatorAct(HOST, "resolve", "anna", "why", mode="adopt"))
+    (line,) = look(engine, lambda connection: read_hosts(connection, [HOST]))
+    assert line.state == "HALTED"
+    assert line.why.startswith("anna decided about the halt")
 
 
 def state_of(engine: Engine) -> str:

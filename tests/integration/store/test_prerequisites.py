@@ -39,6 +39,11 @@ def test_an_older_schema_is_refused_with_what_to_run(migrated: Engine) -> None:
         check_database(migrated, ("oldhost",))
 
 
+def test_a_host_of_the_second_setting_is_named_by_that_one(migrated: Engine) -> None:
+    with pytest.raises(UnknownHost, match="SYNC_OLDHOST_URLS: the database knows no host 'nrth'"):
+        check_database(migrated, ("oldhost", "nrth"))
+
+
 def test_the_next_release_s_schema_is_no_trouble(migrated: Engine) -> None:
     newer = f"{int(needed_revision()) + 1:04}"
     change_sql(migrated, f"UPDATE alembic_version SET version_num = '{newer}'")

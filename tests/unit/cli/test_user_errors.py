@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from sqlalchemy.exc import OperationalError, ProgrammingError
@@ -14,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync.cli.main import app, run
 from oldhost_sync.environment import adopt, settings_of_a_new_stack
+from oldhost_sync.roles import starter, worker
 from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StatementTooSlow, TlsFailed
 from oldhost_sync.temporal.client import TemporalUnavailable
@@ -133,6 +136,48 @@ def test_an_act_without_a_reason_is_refused_before_anybody_is_asked(capsys: pyte
 def test_watching_and_json_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["status", "--watch", "--json"]) == 2
     assert "can't be combined" in one_line(capsys)
+
+
+def test_watching_without_a_terminal_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["status", "--watch"]) == 2
+    assert "--watch needs a terminal" in one_line(capsys)
+
+
+@pytest.mark.parametrize("program", [starter.main, worker.main], ids=["starter.py", "worker.py"])
+def test_a_program_that_takes_no_arguments_says_so(
+    program: Callable[[], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["it", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        program()
+    assert ended.value.code == 2
+    assert "takes no arguments: its settings are SYNC_" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("mysql+pymysql://a:b@127.0.0.1:abc/c", "the database address is not a URL"),
+        ("mysql+pymysql://a:b@127.0.0.1:1/c?ssl_verify=true", "an option that PyMySQL does not know"),
+        (
+            "mysql+pymysql://a:b@127.0.0.1:{port}/c",
+            "malformed packet (MariaDB 2027). Start it, or check SYNC_DATABASE_URL",
+        ),
+    ],
+    ids=["port", "option", "another service"],
+)
+def test_a_wrong_database_address_is_no_bug_of_ours(
+    address: str, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer() -> None:
+        with other.accept()[0] as caller:
+            caller.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        Thread(target=answer, daemon=True).start()
+        monkeypatch.setenv("SYNC_DATABASE_URL", address.format(port=other.getsockname()[1]))
+        assert run(["alerts"]) != 0
+    assert says in one_line(capsys)
 
 
 def test_an_error_nobody_foresaw_is_one_line_and_its_traceback_can_be_asked_for(
