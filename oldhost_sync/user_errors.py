@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 START_TEMPORAL = "Start it, or check TEMPORAL_ADDRESS; is `oldhost-sync up` running?"
 
-# The SDK has no specific class for this error.
+# Neither Python nor the SDK has a specific class for these errors.
+_NO_THREAD = "can't start new thread"
 _WORKER_REFUSED = "Worker validation failed: "
 # The core's text for an answer that ends a worker's polling.
 _REFUSED = re.compile(r'Status \{ code: (?:NotFound|PermissionDenied|Unauthenticated), message: "([^"]*)"')
@@ -83,6 +84,8 @@ def leave_after(error: Exception, program: str) -> NoReturn:
 
 def explain(error: BaseException) -> CliError | None:
     """The text for `error`; None when it is unexpected."""
+    if isinstance(error, ExceptionGroup):  # of a role's tasks: the first one has ended the others
+        error = error.exceptions[0]
     if isinstance(error, CliError):
         return error
     if isinstance(error, SettingsError):
@@ -94,6 +97,8 @@ def explain(error: BaseException) -> CliError | None:
     if isinstance(error, StoreError | DBAPIError):
         text = _explain_database(error)
         return CliError(text) if text else None
+    if str(error) == _NO_THREAD:
+        return CliError("the system gives this process no more threads: raise its limit (pids.max, RLIMIT_NPROC).")
     if isinstance(error, OSError):
         return CliError(_explain_machine(error))
     return _explain_servers(error)

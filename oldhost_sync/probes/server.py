@@ -27,6 +27,7 @@ from oldhost_sync.settings import bind_address
 CONNECTIONS_MAX = 32
 # A connection is for one request, from its first byte to the end of the answer.
 REQUEST_SECONDS_MAX = 10.0
+ACCEPT_AGAIN_SECONDS = 0.1
 
 StartResponse = Callable[..., Any]
 
@@ -39,6 +40,13 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, *given: Any, **named: Any) -> None:
         self._open: dict[socket.socket, float] = {}
         super().__init__(*given, **named)
+
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError:  # no file descriptor is left; the connection stays there, and the loop would turn at once
+            time.sleep(ACCEPT_AGAIN_SECONDS)
+            raise
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         del client_address

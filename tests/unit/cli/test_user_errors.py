@@ -180,6 +180,12 @@ def test_a_wrong_database_address_is_no_bug_of_ours(
     assert says in one_line(capsys)
 
 
+def test_a_limit_of_threads_is_told_also_as_the_end_of_a_role_s_tasks() -> None:
+    assert "raise its limit (pids.max, RLIMIT_NPROC)" in str(
+        explain(ExceptionGroup("tasks", [RuntimeError("can't start new thread")]))
+    )
+
+
 def test_an_error_nobody_foresaw_is_one_line_and_its_traceback_can_be_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
