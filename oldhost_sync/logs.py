@@ -13,8 +13,8 @@ import logging
 import os
 import select
 import sys
-from queue import Full, Queue
-from threading import Lock, Thread
+from queue import SimpleQueue
+from threading import Event, RLock, Thread
 from typing import Any
 
 import structlog
@@ -44,41 +44,47 @@ def log_to_stderr(form: LogFormat) -> None:
 
 
 class LineWriter(logging.Handler):
-    """Writes to a file descriptor, in a thread of its own. The thread that logs formats its line and goes on."""
+    """Writes to a file descriptor, in a thread of its own. The thread that logs formats its line and goes on.
+
+    Whatever a line needs may be done again in the middle of it: the garbage collector may run there, and what it frees
+    may log. So a SimpleQueue, which allows that, and no lock of ours that the same thread can't take twice.
+    """
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
-        self._waiting: Queue[str] = Queue(LINES_WAITING_MAX)
+        self._waiting: SimpleQueue[str | Event] = SimpleQueue()
         self._dropped = 0
-        self._counting = Lock()
+        self._counting = RLock()
         Thread(target=self._write_all, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._waiting.put_nowait(self.format(record))
-        except Full:
+        if self._waiting.qsize() >= LINES_WAITING_MAX:
             self._count_dropped(1)
-        except Exception:  # noqa: BLE001 - as each handler of Python's does
-            self.handleError(record)
+            return
+        try:
+            self._waiting.put(self.format(record))
+        except Exception:  # noqa: BLE001 - a line that can't be formatted; Python's handlers would write to stderr
+            self._count_dropped(1)
 
     def flush(self) -> None:
         """Wait until all lines are written, but not for a reader that has stopped."""
-        done = self._waiting.all_tasks_done
-        with done:
-            done.wait_for(lambda: not self._waiting.unfinished_tasks, LAST_LINES_SECONDS)
+        written = Event()
+        self._waiting.put(written)
+        written.wait(LAST_LINES_SECONDS)
 
     def _write_all(self) -> None:
         while True:
             line = self._waiting.get()
             if (dropped := self._count_dropped(0)) and self._write(self._tell(dropped)):
                 self._count_dropped(-dropped)
-            if not self._write(line):
+            if isinstance(line, Event):
+                line.set()
+            elif not self._write(line):
                 self._count_dropped(1)
-            self._waiting.task_done()
 
     def _tell(self, dropped: int) -> str:
-        text = "%s lines are missing: nobody read this log, or it could not be written"
+        text = "%s lines are missing: nobody read this log, or they could not be written"
         known = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": text, "args": (dropped,)}
         return self.format(logging.makeLogRecord(known))
 

@@ -7,9 +7,11 @@ traceback, for developers.
 from __future__ import annotations
 
 import errno
+import os
 import re
 import sys
 import traceback
+from threading import Thread
 from typing import TYPE_CHECKING, NoReturn
 
 from sqlalchemy.exc import DBAPIError
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from oldhost_sync.temporal.writer_client import WriterError
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
+LAST_WORDS_SECONDS = 1.0
 START_TEMPORAL = "Start it, or check TEMPORAL_ADDRESS; is `oldhost-sync up` running?"
 
 # Neither Python nor the SDK has a specific class for these errors.
@@ -51,7 +54,16 @@ class CliError(Exception):
 
 def print_error(message: str, program: str = "oldhost-sync") -> None:
     """One line on standard error."""
-    sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
+    _write_last_words(f"{program}: {' '.join(message.split())}\n")
+
+
+def _write_last_words(text: str) -> None:
+    """To standard error. If nobody reads that any more, the process ends here: the interpreter's end would wait."""
+    writing = Thread(target=sys.stderr.write, args=(text,), daemon=True)
+    writing.start()
+    writing.join(LAST_WORDS_SECONDS)
+    if writing.is_alive():
+        os._exit(FAILED)
 
 
 def report_error(error: Exception, program: str) -> int:
@@ -77,7 +89,7 @@ def leave_after(error: Exception, program: str) -> NoReturn:
     try:
         code = report_error(error, program)
     except Exception:  # noqa: BLE001 - its traceback is all that is left to do
-        traceback.print_exc()
+        _write_last_words(traceback.format_exc())
         code = FAILED
     leave(code)
 
@@ -85,7 +97,8 @@ def leave_after(error: Exception, program: str) -> NoReturn:
 def explain(error: BaseException) -> CliError | None:
     """The text for `error`; None when it is unexpected."""
     if isinstance(error, ExceptionGroup):  # of a role's tasks: the first one has ended the others
-        error = error.exceptions[0]
+        known = [explain(each) for each in error.exceptions]
+        return known[0] if all(known) else None
     if isinstance(error, CliError):
         return error
     if isinstance(error, SettingsError):
@@ -97,9 +110,7 @@ def explain(error: BaseException) -> CliError | None:
     if isinstance(error, StoreError | DBAPIError):
         text = _explain_database(error)
         return CliError(text) if text else None
-    if str(error) == _NO_THREAD:
-        return CliError("the system gives this process no more threads: raise its limit (pids.max, RLIMIT_NPROC).")
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) or str(error) == _NO_THREAD:
         return CliError(_explain_machine(error))
     return _explain_servers(error)
 
@@ -168,7 +179,9 @@ def _explain_writer(error: WriterError) -> str:
     return texts[error.cause] + (note if error.may_be_done else "")
 
 
-def _explain_machine(error: OSError) -> str:
+def _explain_machine(error: BaseException) -> str:
+    if not isinstance(error, OSError):
+        return "the system gives this process no more threads: raise its limit (pids.max, RLIMIT_NPROC)."
     why = error.strerror or str(error)
     if error.errno in {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES} and error.filename is None:
         return f"can't listen: {why}. Stop what listens there, or choose another SYNC_METRICS_BIND or SYNC_API_BIND."

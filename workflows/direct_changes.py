@@ -93,8 +93,9 @@ class DirectChanges:
         self._wake()
         recorded = recording.result() if recording.done() else None
         if recorded is None:
+            limit = f"within {RECORDING_LIMIT.seconds} s: the database does not answer"
             raise _refused(
-                f"not recorded within {RECORDING_LIMIT.seconds} s: the database does not answer. "
+                f"not recorded {limit if recording.done() else 'before the end of the run: the database is slow'}. "
                 f"It may still be recorded: repeat it with idempotency_key {change.get('idempotency_key') or key!r}"
             )
         if recorded.refused:

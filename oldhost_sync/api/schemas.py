@@ -119,8 +119,8 @@ class Resolve(ReasonedRequest):
     epoch: int = Field(
         default=0,
         ge=0,
-        description="That of the halt which the operator was shown (GET /api/writer/halt). If sending is halted for "
-        "another reason by then, or was decided about since, nothing is decided. 0: whatever the halt is",
+        description="That of the halt which the operator was shown (GET /api/writer/halt). If somebody has "
+        "decided about that one since, nothing is decided. 0: whatever the halt is",
         examples=[7],
     )
 

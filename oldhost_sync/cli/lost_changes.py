@@ -42,7 +42,7 @@ def show_lost(
     if as_json:
         print_json([_as_json(ref) for ref in lost])
         return
-    span = f"{len(known)} changes handed to the writer in {hours} h, in {runs} runs of it that Temporal has,"
+    span = f"{len(known)} changes handed to the writer in {hours} h, in the {runs} runs of it that Temporal still has,"
     if not lost:
         console().print(f"Of {span}, none is lost.", markup=False)
         return
@@ -59,13 +59,17 @@ async def _handed_over(config: Settings, since: datetime) -> tuple[list[ChangeRe
     client = await connect(keys=config.temporal_keys)
     runs: list[str | None] = [None, *await _listed(client, config.host, since)]
     found: dict[tuple[int, int], ChangeRef] = {}
-    for number, run_id in enumerate(runs):
-        before, refs = await _read_run(client, config.host, run_id)
+    read: set[str] = set()
+    for number, asked in enumerate(runs):
+        if asked in read:
+            continue
+        run_id, before, refs = await _read_run(client, config.host, asked)
+        read |= {run_id} - {""}
         recent = [ref for ref in refs if ref.accepted_at_ms >= since.timestamp() * 1000]
         found |= {(ref.change_id, ref.accepted_at_ms): ref for ref in recent}
         if before and before not in runs and (recent or not refs) and number < RUNS_READ_MAX:
             runs.append(before)
-    return [found[key] for key in sorted(found)], len(set(runs[1:])) or 1
+    return [found[key] for key in sorted(found)], len(read)
 
 
 async def _listed(client: Client, host: str, since: datetime) -> list[str]:
@@ -74,19 +78,21 @@ async def _listed(client: Client, host: str, since: datetime) -> list[str]:
     return [run.run_id async for run in listed if run.close_time is None or run.close_time >= since]
 
 
-async def _read_run(client: Client, host: str, run_id: str | None) -> tuple[str, list[ChangeRef]]:
-    """The id of the run before, if any, and the changes signalled to this run; none if its history is gone."""
-    before, refs = "", []
+async def _read_run(client: Client, host: str, run_id: str | None) -> tuple[str, str, list[ChangeRef]]:
+    """The run's id, that of the run before, if any, and the changes signalled to it; nothing if its history is gone."""
+    found, before, refs = "", "", []
     try:
         async for event in client.get_workflow_handle(workflow_id(host), run_id=run_id).fetch_history_events():
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                before = event.workflow_execution_started_event_attributes.continued_execution_run_id
+                started = event.workflow_execution_started_event_attributes
+                found = run_id or started.original_execution_run_id
+                before = started.continued_execution_run_id
             elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 refs += await _read_signal(client, event.workflow_execution_signaled_event_attributes)
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-    return before, refs
+    return found, before, refs
 
 
 async def _read_signal(client: Client, signal: Any) -> list[ChangeRef]:

@@ -57,5 +57,6 @@ def _digest(act: OperatorAct, signature: ActSignature, key: str) -> str:
     bound = [
         *(_PURPOSE, act.channel, act.host, act.action, act.operator, act.reason),
         *(act.change_id, act.mode, act.entity, signature.signed_at_ms, signature.nonce),
+        *([act.epoch] if act.epoch else []),  # workers of an earlier release know acts without it only
     ]
     return hmac.new(key.encode(), json.dumps(bound).encode(), hashlib.sha256).hexdigest()

@@ -153,6 +153,8 @@ def _connect(_dialect: object, _record: object, arguments: list[Any], named: dic
     try:
         return _Connection(*arguments, **named)
     except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
         raise UnsuitableServer(f"the database address has an option that PyMySQL does not know: {error}") from error
     except pymysql.err.InternalError as error:
         raise pymysql.err.OperationalError(_MALFORMED, "what answers there is not MariaDB") from error

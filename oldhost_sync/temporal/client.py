@@ -243,5 +243,4 @@ def leave(code: int) -> NoReturn:
     """
     logging.shutdown()
     sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    os._exit(code)  # stderr is written line by line, and a flush would wait for a reader that has stopped

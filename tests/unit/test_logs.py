@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import logging
 import os
@@ -143,5 +144,31 @@ def test_a_log_that_can_t_be_written_disturbs_nothing() -> None:
     writer = LineWriter(descriptor)
     writer.handle(line_of("to nobody"))
     writer.flush()
-    assert not writer._waiting.unfinished_tasks
+    assert writer._count_dropped(0) == 1
     os.close(descriptor)
+
+
+class LogsWhenFreed:
+    def __init__(self, writer: LineWriter) -> None:
+        self.writer, self.itself = writer, self
+
+    def __del__(self) -> None:
+        self.writer.handle(line_of("freed"))
+
+
+def test_what_the_garbage_collector_frees_in_the_middle_of_a_line_may_log(
+    pipe: UnreadPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each allocation frees something here that logs, in the thread that logs and in the one that writes."""
+    monkeypatch.setattr("oldhost_sync.logs.LAST_LINES_SECONDS", 30)
+    writer = LineWriter(os.open(os.devnull, os.O_WRONLY))
+    before = gc.get_threshold()
+    gc.set_threshold(5)
+    try:
+        for number in range(20_000):
+            LogsWhenFreed(writer)
+            writer.handle(line_of(f"line {number}"))
+    finally:
+        gc.set_threshold(*before)
+    writer.flush()
+    assert writer._waiting.empty()

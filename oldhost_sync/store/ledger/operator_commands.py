@@ -25,8 +25,8 @@ from oldhost_sync.store.outbox.relay_queue import as_ref
 
 NOTED_ONLY = frozenset({"pause", "resume", "flush"})
 OTHER_HALT = (
-    "this is not the halt that you were shown: that one was decided about, and sending was halted again. Nothing was "
-    "decided; look again, then decide"
+    "this is not the halt that you were shown: somebody has decided about that one since. Nothing was decided; look "
+    "again, then decide"
 )
 
 
@@ -130,7 +130,7 @@ def _resolve(connection: Connection, act: OperatorAct, ledger: statements.Ledger
         return ActRecorded(refused="the ledger is not halted: there is nothing to resolve")
     if act.mode not in {"resend", "adopt"}:
         return ActRecorded(refused="mode must be 'resend' or 'adopt'")
-    if act.epoch not in {0, ledger.epoch}:
+    if act.epoch and not (ledger.resolved_epoch or 0) <= act.epoch <= ledger.epoch:
         return ActRecorded(refused=OTHER_HALT)
     changed = "" if count.nonce is None else objection(ledger, count.nonce)
     if changed and count.nonce is not None:

@@ -12,7 +12,7 @@ from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.ledger.halt_decision import HaltDecision, read_decision
 from oldhost_sync.store.ledger.operator_commands import decide
-from tests.integration.store.writing import HOST, rows
+from tests.integration.store.writing import HOST, change_sql, rows
 
 pytestmark = pytest.mark.mariadb
 IN_VAIN, ASKED = NOT_ASKED, Count(12)
@@ -72,6 +72,15 @@ def test_a_decision_about_an_earlier_halt_than_the_present_one_is_refused(engine
         late = OperatorAct(HOST, "resolve", "bob", "why", mode="adopt", epoch=shown)
         assert decide(connection, late, ASKED).refused.startswith("this is not the halt that you were shown")
         assert decide(connection, replace(late, epoch=epoch_of(engine)), IN_VAIN).refused == ""
+
+
+def test_a_writer_that_begins_anew_and_finds_the_halt_makes_no_other_halt_of_it(engine: Engine) -> None:
+    """Its opening raises the epoch."""
+    shown = epoch_of(engine)
+    change_sql(engine, "UPDATE nonce_ledger SET epoch = epoch + 1")
+    with engine.begin() as connection:
+        act = OperatorAct(HOST, "resolve", "anna", "why", mode="adopt", epoch=shown)
+        assert decide(connection, act, ASKED).refused == ""
 
 
 def test_a_halt_that_came_after_it_is_to_be_decided_anew(engine: Engine) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import IO
 
 import pytest
@@ -52,3 +53,11 @@ def test_it_sends_opens_its_session_again_and_ends_at_sigterm(product: Product, 
     product.wait_for("all of them", lambda: list(product.fates().values()) == ["APPLIED"] * 4, 60)
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(30) == 0
+
+
+def test_a_role_that_fails_ends(tmp_path: Path) -> None:
+    """A supervisor starts it again only then."""
+    argv = [sys.executable, "-m", "oldhost_sync.cli", "worker"]
+    unread = Unread("worker", argv, tmp_path / "worker.log", {"PYTHONPATH": str(ROOT)}, folder=tmp_path)
+    unread.start()
+    assert unread.wait(30) == 1

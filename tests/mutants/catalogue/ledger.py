@@ -18,7 +18,7 @@ MUTANTS = (
     ),
     Mutant(
         "a decision ends whatever halt there is",
-        (Patch("oldhost_sync/store/ledger/operator_commands.py", "    if act.epoch not in {0, ledger.epoch}:", "    if False:"),),
+        (Patch("oldhost_sync/store/ledger/operator_commands.py", "    if act.epoch and not (ledger.resolved_epoch or 0) <= act.epoch <= ledger.epoch:", "    if False:"),),
         levels=(HALT_DECISIONS,),
     ),
     Mutant(

@@ -26,8 +26,14 @@ def test_a_signed_act_has_its_channel_and_a_verified_name() -> None:
 
 
 def test_what_the_workflow_adds_is_not_signed() -> None:
-    carried = replace(signed(), decision_id="d", unsettled=[7], epoch=3)
+    carried = replace(signed(), decision_id="d", unsettled=[7])
     assert actor_of(carried, [KEY], now_ms=NOW).verified
+
+
+def test_the_halt_that_a_decision_names_is_signed() -> None:
+    act = signed(replace(ACT, epoch=3))
+    assert actor_of(act, [KEY], now_ms=NOW).verified
+    assert not actor_of(replace(act, epoch=0), [KEY], now_ms=NOW).verified
 
 
 @pytest.mark.parametrize(
@@ -41,6 +47,7 @@ def test_what_the_workflow_adds_is_not_signed() -> None:
         {"entity": None},
         {"change_id": 7},
         {"mode": "adopt"},
+        {"epoch": 3},
         {"channel": "console"},
         {"channel": "command-line"},
         {"signature": replace(signed().signature or ActSignature(), nonce="n2")},
