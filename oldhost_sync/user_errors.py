@@ -52,9 +52,13 @@ class CliError(Exception):
         self.exit_code = exit_code
 
 
-def print_error(message: str, program: str = "oldhost-sync") -> None:
-    """One line on standard error."""
-    _write_last_words(f"{program}: {' '.join(message.split())}\n")
+def print_error(message: str, program: str = "oldhost-sync", *, is_last: bool = False) -> None:
+    """One line on standard error. `is_last`: the process ends with it."""
+    line = f"{program}: {' '.join(message.split())}\n"
+    if is_last:
+        _write_last_words(line)
+    else:
+        sys.stderr.write(line)
 
 
 def _write_last_words(text: str) -> None:
@@ -71,7 +75,7 @@ def report_error(error: Exception, program: str) -> int:
     known = explain(error)
     if known is None:
         raise error
-    print_error(str(known), program)
+    print_error(str(known), program, is_last=True)
     return known.exit_code
 
 

@@ -120,7 +120,7 @@ def _report(error: Exception) -> int:
         traceback.print_exception(error)
     known = explain(error)
     if known is not None:
-        print_error(str(known))
+        print_error(str(known), is_last=True)
         return known.exit_code
     usage = getattr(error, "format_message", None)  # the command line was wrong
     if usage is not None:
@@ -129,7 +129,8 @@ def _report(error: Exception) -> int:
         return WRONG
     print_error(
         f"{type(error).__name__}: {error}. "
-        "This is a bug in OldHost Sync: repeat with `oldhost-sync --traceback …`, and report it."
+        "This is a bug in OldHost Sync: repeat with `oldhost-sync --traceback …`, and report it.",
+        is_last=True,
     )
     return FAILED
 
