@@ -17,6 +17,7 @@ from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.policy.wire_ref import from_wire
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.views.lost_changes import lost_changes
@@ -42,7 +43,7 @@ def show_lost(
     if as_json:
         print_json([_as_json(ref) for ref in lost])
         return
-    span = f"{len(known)} changes handed to the writer in {hours} h, in the {runs} runs of it that Temporal still has,"
+    span = f"{len(known)} changes handed to the writer in {hours} h (read from {quantity(runs, 'run')})"
     if not lost:
         console().print(f"Of {span}, none is lost.", markup=False)
         return

@@ -41,6 +41,7 @@ _FACTS = (
     "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format, @@innodb_rollback_on_timeout, "
     f"@@max_allowed_packet, {IS_READ_ONLY}"
 )
+# PyMySQL's error for a packet that it can't read.
 _MALFORMED = 2027
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
 
