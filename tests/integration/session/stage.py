@@ -241,9 +241,12 @@ class Stage:
         for session in self.opened:
             session.close("the test is over")
 
+    @property
+    def address(self) -> Address:
+        return Address(self.simulator.config.host, self.simulator.port)
+
     def _connect(self, process: Process) -> HostConnection:
-        address = Address(self.simulator.config.host, self.simulator.port)
-        connection = process.around("connect", lambda: Connector(address, process.clock).connect(lambda: None))
+        connection = process.around("connect", lambda: Connector(self.address, process.clock).connect(lambda: None))
         return WatchedConnection(connection, process)
 
     # ------------------------------------------------------------------------------------------------- looking

@@ -1,0 +1,31 @@
+"""A stage with a host of another make in OldHost's place (`tests/foreign_host`)."""
+
+from __future__ import annotations
+
+from oldhost_simulator.simulator import Simulator
+from oldhost_sync.oldhost.address import Address
+from oldhost_sync.oldhost.limits import SessionLimits
+from tests.conformance.maria_world import MariaWorld
+from tests.foreign_host.host import ForeignHost
+from tests.integration.session.stage import LIMITS, Stage
+
+
+class ForeignStage(Stage):
+    """`host`: what the sessions speak to. The stage's own faults and looks are the simulator's, and there is none."""
+
+    simulator: Simulator
+
+    def __init__(self, world: MariaWorld, host: ForeignHost, limits: SessionLimits = LIMITS) -> None:
+        super().__init__(world, None, limits)  # type: ignore[arg-type]
+        self.host = host
+
+    @property
+    def address(self) -> Address:
+        return Address(self.host.address, self.host.port)
+
+    def applied_ids(self) -> list[int]:
+        return self.host.applied()
+
+    def check_clean(self, *, replays: int = 0) -> None:
+        """The host never saw a gap or a replay of ours (I1)."""
+        assert (self.host.gaps, self.host.replays) == (0, replays)
