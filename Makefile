@@ -21,12 +21,12 @@ export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb chromium galera demo up test check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
+.PHONY: help setup mariadb chromium galera composes demo up test check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: $(VENV)/.installed mariadb  ## virtual environment, locked packages, MariaDB's server
+setup: $(VENV)/.installed mariadb composes  ## virtual environment, locked packages, MariaDB's server
 
 demo: setup  ## the half-hour peak, time-compressed, with a ban in the middle
 	$(BIN)/oldhost-sync demo
@@ -91,6 +91,10 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml
 mariadb:
 	$(call need,mariadbd,mariadb-server-core,MariaDB's server,MariaDB 10.6 or newer)
 	$(call need,mariadb-dump,mariadb-client,MariaDB's client (for the drill of backup and restore),MariaDB's client)
+
+# Built for Linux on x86-64; elsewhere the tests that need them are left out.
+composes: $(VENV)/.installed
+	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then $(BIN)/python -m tests.architecture.composes; fi
 
 # Without windows it needs half the CPU; the whole one will do where it is there.
 BROWSER = $(if $(shell command -v chromium),chromium,chromium-headless-shell)

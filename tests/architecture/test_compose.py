@@ -20,6 +20,7 @@ import yaml
 from oldhost_sync.roles.worker import leaves_within_seconds
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.schema_migration import APP_RIGHTS, MIGRATION_RIGHTS
+from tests.architecture import composes
 from tests.architecture.project_files import ROOT
 
 ROLES = ("simulator", "migrate", "api", "relay", "worker")
@@ -39,11 +40,13 @@ CLOUD = {"TEMPORAL_ADDRESS": "eu.example:7233", "TEMPORAL_NAMESPACE": "sync.a1b2
 DOCKER_COMPOSE = Path(sys.executable).with_name("docker-compose")
 
 
-def run_config(environment: Mapping[str, str], *files: str) -> subprocess.CompletedProcess[str]:
+def run_config(
+    environment: Mapping[str, str], *files: str, program: Path = DOCKER_COMPOSE
+) -> subprocess.CompletedProcess[str]:
     """`docker-compose config` of the files, in an environment with nothing of ours but what is given."""
     named = [part for file in ("docker-compose.yml", *files) for part in ("--file", str(ROOT / file))]
     return subprocess.run(
-        [str(DOCKER_COMPOSE), "--env-file", os.devnull, *named, "config"],
+        [str(program), "--env-file", os.devnull, *named, "config"],
         env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")} | dict(environment),
         capture_output=True,
         text=True,
@@ -58,6 +61,11 @@ def config(*files: str, **more: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
     return found
+
+
+def waits_for(service: dict[str, Any]) -> set[str]:
+    """The services that must be there before this one starts."""
+    return {name for name, how in service["depends_on"].items() if how["required"]}
 
 
 def test_every_part_is_there() -> None:
@@ -100,7 +108,7 @@ def test_temporal_cloud_is_a_matter_of_the_environment(name: str) -> None:
     found = config("deploy/compose/temporal-cloud.yml", **CLOUD, **certificate)
     assert set(TEMPORAL) & set(found) == set()
     assert {key: found[name]["environment"].get(key) for key in CLOUD | certificate} == CLOUD | certificate
-    assert "temporal-namespace" not in found[name]["depends_on"]
+    assert "temporal-namespace" not in waits_for(found[name])
 
 
 @pytest.mark.parametrize("missing", ["TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE"])
@@ -113,8 +121,48 @@ def test_temporal_cloud_asks_for_what_it_needs(missing: str) -> None:
 def test_the_real_oldhost_takes_the_simulator_s_place() -> None:
     found = config("deploy/compose/real-oldhost.yml", SYNC_OLDHOST_URL="http://10.0.0.7:80")
     assert "simulator" not in found
-    assert set(found["worker"]["depends_on"]) == {"migrate", "temporal-namespace"}
+    assert waits_for(found["worker"]) == {"migrate", "temporal-namespace"}
     assert {found[role]["environment"]["SYNC_OLDHOST_URL"] for role in ROLES[1:]} == {"http://10.0.0.7:80"}
+
+
+def understood(text: str) -> dict[str, Any]:
+    """What `config` printed, without what releases merely spell in different ways."""
+    found: dict[str, Any] = yaml.safe_load(text)["services"]
+    for service in found.values():
+        service["environment"] = {
+            name: value for name, value in (service.get("environment") or {}).items() if value is not None
+        }
+    return {
+        name: {part: service.get(part) for part in ("image", "command", "environment", "depends_on", "ports")}
+        for name, service in found.items()
+    }
+
+
+@pytest.mark.parametrize("version", composes.OLDER)
+@pytest.mark.parametrize(
+    "files",
+    [
+        (),
+        ("deploy/compose/real-oldhost.yml",),
+        ("deploy/compose/temporal-cloud.yml",),
+        ("deploy/compose/real-oldhost.yml", "deploy/compose/temporal-cloud.yml"),
+    ],
+    ids=" and ".join,
+)
+def test_the_oldest_compose_that_is_supported_reads_the_files_as_the_newest_does(
+    version: str, files: tuple[str, ...]
+) -> None:
+    if not composes.program(version).exists():
+        pytest.skip(f"`make composes` fetches Docker Compose {version}, and it is not here")
+    given = PASSWORDS | CLOUD | {"SYNC_OLDHOST_URL": "http://10.0.0.7:80"}
+    done = run_config(given, *files, program=composes.program(version))
+    assert done.returncode == 0, done.stderr
+    assert understood(done.stdout) == understood(run_config(given, *files).stdout)
+
+
+def test_the_oldest_compose_that_is_tested_is_the_one_that_is_promised() -> None:
+    (told,) = re.findall(r"Docker Compose (\S+) or newer", (ROOT / "docs" / "deployment.md").read_text())
+    assert told == composes.OLDEST
 
 
 def test_two_workers_run_and_have_time_to_drain() -> None:
