@@ -76,8 +76,8 @@ def put_into_outbox(
             ]
             connection.exec_driver_sql(head + ", ".join([row] * len(some)), tuple(values))
         connection.exec_driver_sql(
-            "INSERT INTO units (host, id, state, sync_status, newest_change_id) "
-            "SELECT host, entity_id, '{}', 'PENDING_SYNC', MAX(id) FROM outbox_events WHERE host = %s AND id > %s "
+            "INSERT INTO units (host, id, state, newest_change_id) "
+            "SELECT host, entity_id, '{}', MAX(id) FROM outbox_events WHERE host = %s AND id > %s "
             "GROUP BY host, entity_id ON DUPLICATE KEY UPDATE newest_change_id = VALUES(newest_change_id)",
             (host, first),
         )

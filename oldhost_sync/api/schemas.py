@@ -373,11 +373,7 @@ class AuditEntry(BaseModel):
     change_id: int | None
     detail: dict[str, Any] | None
     created_at: datetime
-    channel: str | None = Field(
-        default=None,
-        examples=["api"],
-        description="api, console, command-line, temporal or writer; null in entries from before version 0.2",
-    )
+    channel: str = Field(examples=["api"], description="api, console, command-line, temporal or writer")
     verified: bool | None = Field(
         default=None, description="true: the name is that of a token; false: it is only what the sender claims"
     )

@@ -18,8 +18,8 @@ operator_audit = table(
     Column("change_id", BigInteger),
     Column("detail", JSON),
     stamp("created_at"),
-    # The channel of the act, and whether its name was verified (NULL: no person's name, or an act of version 0.1).
-    Column("channel", String(16)),
+    # The channel of the act, and whether its name was verified (NULL: no person's name).
+    Column("channel", String(16), nullable=False),
     Column("verified", Boolean),
     Index("ix_operator_audit_created", "host", "created_at"),
     Index("ix_operator_audit_change", "host", "change_id"),

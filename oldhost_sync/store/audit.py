@@ -35,13 +35,13 @@ class AuditedAct:
     change_id: int | None
     detail: Any
     created_at: datetime
-    channel: str | None = None
+    channel: str = ""
     verified: bool | None = None
 
     @property
     def way(self) -> str:
         """In words: the channel of the act, and whether the operator's name was not verified."""
-        return f"{self.channel or '–'}{', not verified' if self.verified is False else ''}"
+        return f"{self.channel}{', not verified' if self.verified is False else ''}"
 
 
 def record_act(

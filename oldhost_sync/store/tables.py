@@ -63,24 +63,17 @@ __all__ = [
 ]
 
 CLASSES = ("EMERGENCY", "TXN", "LWW")
-SYNC_STATUSES = ("PENDING_SYNC", "SYNCED", "SYNC_FAILED")
 OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED")
 
 
 def _shadow_columns() -> list[Any]:
-    """The columns of every shadow row. `state` is {event_type: last accepted payload}.
-
-    `sync_status`, `synced_at` and `synced_change_id` are only for processes of the previous version: whether OldHost
-    has a state is derived when it is read (store/views/sync_status.py). To store it, each fate would have to lock a row
-    that applications may keep locked for long. The next version removes the columns, their index and their CHECK, when
-    no process of the previous version can be running.
+    """The columns of every shadow row. `state` is {event_type: last accepted payload}. Whether OldHost has it is
+    derived when it is read (store/views/sync_status.py): to store it, each fate would have to lock a row that
+    applications may keep locked for long.
     """
     return [
         Column("state", JSON, nullable=False),
-        Column("sync_status", String(16), nullable=False, server_default=text("'PENDING_SYNC'")),
-        Column("synced_at", UtcDateTime),
         Column("newest_change_id", BigInteger),
-        Column("synced_change_id", BigInteger),
         stamp("created_at"),
         stamp("updated_at"),
     ]
@@ -94,8 +87,6 @@ units = table(
     Column("property_id", text_id(limits.ID_LENGTH_MAX)),
     Column("status", String(64)),
     *_shadow_columns(),
-    one_of("ck_units_sync_status", "sync_status", *SYNC_STATUSES),
-    Index("ix_units_sync_status", "host", "sync_status", "id"),
     # Lists of units by property or by name, in id order.
     Index("ix_units_property", "host", "property_id", "id"),
     Index("ix_units_name", "host", "name", "id"),
@@ -107,7 +98,6 @@ entities = table(
     Column("entity_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), primary_key=True),
     Column("id", text_id(limits.ID_LENGTH_MAX), primary_key=True),
     *_shadow_columns(),
-    one_of("ck_entities_sync_status", "sync_status", *SYNC_STATUSES),
     # An id of any entity type (search).
     Index("ix_entities_id", "host", "id"),
 )

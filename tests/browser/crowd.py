@@ -52,9 +52,9 @@ _MORE = (
         "'rate_changed', '{{}}', 'pms', UTC_TIMESTAMP(6) + INTERVAL seq HOUR FROM seq_1_to_70"
     ),
     (
-        "INSERT INTO operator_audit (host, action, operator, reason, change_id, detail) SELECT '{host}', "
-        "ELT(1 + seq MOD 3, 'retry', 'discard', 'flush'), 'anna', 'OldHost has mended its guests', seq, "
-        "JSON_OBJECT('message', 'done') FROM seq_1_to_250"
+        "INSERT INTO operator_audit (channel, host, action, operator, reason, change_id, detail) "
+        "SELECT 'api', '{host}', ELT(1 + seq MOD 3, 'retry', 'discard', 'flush'), 'anna', "
+        "'OldHost has mended its guests', seq, JSON_OBJECT('message', 'done') FROM seq_1_to_250"
     ),
     "INSERT INTO nonce_ledger (host, fate_sequence) VALUES ('{host}', {changes})",
     "INSERT INTO counted_fates (host, sequence) VALUES ('{host}', {changes})",

@@ -1,7 +1,6 @@
-"""An incident of size: every migration since 0003 on five million changes and their operations, while all goes on.
+"""An incident of size: a migration that adds indexes to five million changes and their operations, while all goes on.
 
-The newest tables are taken back to what 0003 had of the large ones, under the running roles: a release before has no
-other use for what comes later, and each migration adds only what is not there.
+The indexes are taken away under the running roles: a migration adds what is not there.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ FILL_SECONDS_MAX = 300
 OPERATION = "change_id, idempotency_key, epoch, body, status, sends, completed_at"
 BEFORE_SECONDS = 20.0
 SECONDS_MAX = 1.0
-# By the migrations 0004 and 0012.
 INDEXES = {
     "outbox_events": ("ix_outbox_events_class", "ix_outbox_events_event", "ix_outbox_events_entity"),
     "nonce_requests": ("ix_nonce_requests_completed",),
@@ -75,7 +73,7 @@ def _take_back(product: Product) -> None:
     ):
         for table, names in INDEXES.items():
             cursor.execute(f"ALTER TABLE {table} " + ", ".join(f"DROP INDEX {name}" for name in names))
-        cursor.execute("UPDATE alembic_version SET version_num = '0003'")
+        cursor.execute("DELETE FROM alembic_version")
 
 
 def _fill(product: Product) -> None:

@@ -49,7 +49,7 @@ def insert(product: Product, changes: list[tuple[str, str]]) -> None:
     with closing(product.connect_database()) as connection, connection.cursor() as cursor:
         units = sorted({entity for _, entity in changes})
         cursor.executemany(
-            "INSERT IGNORE INTO units (host, id, state, sync_status) VALUES (%s, %s, '{}', 'PENDING_SYNC')",
+            "INSERT IGNORE INTO units (host, id, state) VALUES (%s, %s, '{}')",
             [(product.host, entity) for entity in units],
         )
         stamp = time.monotonic_ns()

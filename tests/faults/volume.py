@@ -125,7 +125,7 @@ def _fill(product: Product, count: int) -> None:
         for start in range(0, count, ROWS_AT_ONCE):
             numbers = range(start, min(start + ROWS_AT_ONCE, count))
             cursor.executemany(
-                "INSERT IGNORE INTO units (host, id, state, sync_status) VALUES (%s, %s, '{}', 'PENDING_SYNC')",
+                "INSERT IGNORE INTO units (host, id, state) VALUES (%s, %s, '{}')",
                 [(product.host, f"F-{number}") for number in numbers],
             )
             cursor.executemany(

@@ -47,16 +47,12 @@ class Shadow:
         # With a short lock wait, for callers that have other work to do.
         self.reach = f"SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM {table} WHERE {row} FOR UPDATE"
         self.lock_free = f"SELECT 1 FROM {table} WHERE {row} FOR UPDATE NOWAIT"
-        # The stored sync status is for programs of the previous release: it never says SYNCED too soon.
         self.write = (
-            f"UPDATE {table} SET state = JSON_SET(state, %s, JSON_COMPACT(%s)), sync_status = 'PENDING_SYNC', "
+            f"UPDATE {table} SET state = JSON_SET(state, %s, JSON_COMPACT(%s)), "
             f"newest_change_id = %s, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE {row}"
         )
         # Deletes only a placeholder row, which was created to be locked.
-        self.forget = (
-            f"DELETE FROM {table} WHERE {row}{unused} "
-            "AND newest_change_id IS NULL AND synced_at IS NULL AND state = '{}'"
-        )
+        self.forget = f"DELETE FROM {table} WHERE {row}{unused} AND newest_change_id IS NULL AND state = '{{}}'"
 
     def lock_rows(self, count: int) -> str:
         """Lock `count` rows in the order of their keys; missing rows are created, empty."""
@@ -72,7 +68,7 @@ class Shadow:
         return (
             f"INSERT INTO {self.table} ({', '.join(names)}, created_at, updated_at) VALUES {', '.join([row] * count)} "
             f"ON DUPLICATE KEY UPDATE state = JSON_SET(state, %s, JSON_COMPACT(VALUES(state))), "
-            f"sync_status = 'PENDING_SYNC', {taken}, updated_at = UTC_TIMESTAMP(6)"
+            f"{taken}, updated_at = UTC_TIMESTAMP(6)"
         )
 
     def key_of(self, host: str, entity: tuple[str, str]) -> tuple[str, ...]:

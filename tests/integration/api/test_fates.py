@@ -184,8 +184,8 @@ def test_what_an_operator_decided_is_part_of_the_way(shop: httpx.Client, engine:
     bind(engine, change_id, "k", 7, "FAILED")
     execute(
         engine,
-        "INSERT INTO operator_audit (host, action, operator, reason, change_id) "
-        "VALUES ('oldhost', 'discard', 'anna', 'the guest left', :id)",
+        "INSERT INTO operator_audit (channel, host, action, operator, reason, change_id) "
+        "VALUES ('api', 'oldhost', 'discard', 'anna', 'the guest left', :id)",
         id=change_id,
     )
     end(engine, change_id, "DISCARDED")

@@ -183,22 +183,25 @@ def test_more_fates_than_fit_into_a_look_are_read_by_the_next_ones(
         ("UPDATE nonce_ledger SET banned_until = UTC_TIMESTAMP(6) - INTERVAL 10 SECOND", "a ban by OldHost"),
         ("UPDATE nonce_ledger SET banned_until = UTC_TIMESTAMP(6) - INTERVAL 20 SECOND", "no fault found"),
         (
-            "INSERT INTO operator_audit (host, action, operator, reason) VALUES ('oldhost', 'pause', 'anna', 'x')",
-            "a pause by anna: x",
-        ),
-        (
             (
-                "INSERT INTO operator_audit (host, action, operator, reason, created_at) VALUES "
-                "('oldhost', 'pause', 'anna', 'x', UTC_TIMESTAMP(6) - INTERVAL 60 SECOND), "
-                "('oldhost', 'resume', 'bob', 'y', UTC_TIMESTAMP(6) - INTERVAL 2 SECOND)"
+                "INSERT INTO operator_audit (channel, host, action, operator, reason) "
+                "VALUES ('api', 'oldhost', 'pause', 'anna', 'x')"
             ),
             "a pause by anna: x",
         ),
         (
             (
-                "INSERT INTO operator_audit (host, action, operator, reason, created_at) VALUES "
-                "('oldhost', 'pause', 'anna', 'x', UTC_TIMESTAMP(6) - INTERVAL 60 SECOND), "
-                "('oldhost', 'resume', 'bob', 'y', UTC_TIMESTAMP(6) - INTERVAL 30 SECOND)"
+                "INSERT INTO operator_audit (channel, host, action, operator, reason, created_at) VALUES "
+                "('api', 'oldhost', 'pause', 'anna', 'x', UTC_TIMESTAMP(6) - INTERVAL 60 SECOND), "
+                "('api', 'oldhost', 'resume', 'bob', 'y', UTC_TIMESTAMP(6) - INTERVAL 2 SECOND)"
+            ),
+            "a pause by anna: x",
+        ),
+        (
+            (
+                "INSERT INTO operator_audit (channel, host, action, operator, reason, created_at) VALUES "
+                "('api', 'oldhost', 'pause', 'anna', 'x', UTC_TIMESTAMP(6) - INTERVAL 60 SECOND), "
+                "('api', 'oldhost', 'resume', 'bob', 'y', UTC_TIMESTAMP(6) - INTERVAL 30 SECOND)"
             ),
             "no fault found",
         ),

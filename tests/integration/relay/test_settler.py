@@ -221,13 +221,13 @@ def test_operators_acts_go_after_years_but_for_pauses(engine: Engine) -> None:
     for action in ("pause", "resolve"):
         change_sql(
             engine,
-            "INSERT INTO operator_audit (host, action, operator, reason, created_at) VALUES "
-            f"('{HOST}', '{action}', 'anna', 'why', UTC_TIMESTAMP(6) - INTERVAL 3700 DAY)",
+            "INSERT INTO operator_audit (channel, host, action, operator, reason, created_at) VALUES "
+            f"('api', '{HOST}', '{action}', 'anna', 'why', UTC_TIMESTAMP(6) - INTERVAL 3700 DAY)",
         )
     change_sql(
         engine,
-        "INSERT INTO operator_audit (host, action, operator, reason, created_at) VALUES "
-        f"('{HOST}', 'retry', 'anna', 'why', UTC_TIMESTAMP(6) - INTERVAL 3600 DAY)",
+        "INSERT INTO operator_audit (channel, host, action, operator, reason, created_at) VALUES "
+        f"('api', '{HOST}', 'retry', 'anna', 'why', UTC_TIMESTAMP(6) - INTERVAL 3600 DAY)",
     )
     pruned(engine, None)
     assert [each["action"] for each in rows(engine, "SELECT action FROM operator_audit ORDER BY id")] == [

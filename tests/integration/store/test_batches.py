@@ -75,10 +75,8 @@ def test_a_batch_writes_what_so_many_single_changes_would_have_written(engine: E
             record_change(connection, host="single", **each)
 
     def written(host: str) -> list[Any]:
-        units = rows(
-            engine, f"SELECT id, name, property_id, status, sync_status, state FROM units WHERE host = '{host}'"
-        )
-        others = rows(engine, f"SELECT entity_type, id, sync_status, state FROM entities WHERE host = '{host}'")
+        units = rows(engine, f"SELECT id, name, property_id, status, state FROM units WHERE host = '{host}'")
+        others = rows(engine, f"SELECT entity_type, id, state FROM entities WHERE host = '{host}'")
         outbox = rows(
             engine,
             "SELECT idempotency_key, entity_type, entity_id, event_type, payload, priority_class, source, occurred_at "

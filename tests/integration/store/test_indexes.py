@@ -50,8 +50,8 @@ _HISTORY = (
         "'{{}}', 'SENT', 'resolved' FROM {sequence}"
     ),
     (
-        "INSERT INTO operator_audit (host, action, operator, reason, change_id) "
-        "SELECT 'oldhost', 'retry', 'anna', 'corrected', seq FROM {sequence}"
+        "INSERT INTO operator_audit (channel, host, action, operator, reason, change_id) "
+        "SELECT 'api', 'oldhost', 'retry', 'anna', 'corrected', seq FROM {sequence}"
     ),
     (
         "INSERT INTO alerts (host, kind, severity, message, dedupe_key, delivered_at, closed_at, is_open) "
@@ -68,7 +68,7 @@ _HISTORY = (
         "source, not_before, recorded_at) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{{}}', 's', "
         "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {sequence}"
     ),
-    "INSERT INTO units (host, id, state, sync_status) SELECT 'oldhost', seq, '{{}}', 'SYNCED' FROM {sequence}",
+    "INSERT INTO units (host, id, state) SELECT 'oldhost', seq, '{{}}' FROM {sequence}",
     "INSERT INTO relay_lease (host, owner, expires_at) SELECT 'oldhost', 'one', UTC_TIMESTAMP(6) FROM seq_1_to_1",
     "INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce) VALUES ('oldhost', 20001, 20000)",
     (

@@ -47,7 +47,7 @@ _MORE = (
     ),
     f"INSERT INTO entities (host, entity_type, id, state) SELECT 'oldhost', 'door', seq, '{{}}' FROM seq_1_to_{UNITS}",
     (
-        "INSERT INTO operator_audit (host, action, operator, reason, change_id) SELECT 'oldhost', "
+        "INSERT INTO operator_audit (channel, host, action, operator, reason, change_id) SELECT 'api', 'oldhost', "
         f"IF(seq = 5, 'pause', 'retry'), 'anna', 'r', seq FROM seq_1_to_{ACTS}"
     ),
     (

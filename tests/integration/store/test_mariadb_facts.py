@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 from oldhost_sync.policy.limits import PACKET_BYTES_MIN
 from oldhost_sync.store.engine import _require_suitable, check_server, create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, UnsuitableServer
-from oldhost_sync.store.tables import alerts, units
+from oldhost_sync.store.tables import alerts, event_rules, units
 from oldhost_sync.store.transactions import error_code, run_in_transaction
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import change_sql, recorded, rows, wait_until
@@ -118,22 +118,22 @@ def test_trap_20_mariadb_check_violation_is_error_4025_and_not_repeated(engine: 
 
     def fn(connection: Connection) -> None:
         calls.append(1)
-        connection.execute(insert(units).values(host="h", id="1", state={}, sync_status="PERHAPS"))
+        connection.execute(insert(event_rules).values(host="h", event_type="e", priority_class="PERHAPS"))
 
     with pytest.raises(OperationalError) as caught:
         run_in_transaction(engine, fn)
     assert error_code(caught.value) == 4025
-    assert "ck_units_sync_status" in str(caught.value)
+    assert "ck_event_rules_priority_class" in str(caught.value)
     assert calls == [1]
 
 
 def test_trap_20_mariadb_datetime_keeps_microseconds_and_utc(engine: Engine) -> None:
     here = datetime(2026, 5, 1, 12, 30, 15, 123456, tzinfo=timezone(timedelta(hours=5, minutes=30)))
     with engine.begin() as connection:
-        connection.execute(insert(units).values(host="h", id="1", state={}, sync_status="SYNCED", synced_at=here))
-        stored = connection.execute(text("SELECT CAST(synced_at AS CHAR) FROM units")).scalar_one()
+        connection.execute(insert(units).values(host="h", id="1", state={}, created_at=here))
+        stored = connection.execute(text("SELECT CAST(created_at AS CHAR) FROM units")).scalar_one()
         assert stored == "2026-05-01 07:00:15.123456"
-        got = connection.execute(select(units.c.synced_at)).scalar_one()
+        got = connection.execute(select(units.c.created_at)).scalar_one()
     assert got == here
     assert got.utcoffset() == timedelta(0)
 
@@ -141,7 +141,7 @@ def test_trap_20_mariadb_datetime_keeps_microseconds_and_utc(engine: Engine) -> 
 def test_trap_20_mariadb_takes_no_time_without_a_zone(engine: Engine) -> None:
     naive = datetime(2026, 5, 1)  # noqa: DTZ001
     with engine.begin() as connection, pytest.raises(StatementError, match="zone"):
-        connection.execute(insert(units).values(host="h", id="1", state={}, sync_status="SYNCED", synced_at=naive))
+        connection.execute(insert(units).values(host="h", id="1", state={}, created_at=naive))
 
 
 def test_trap_20_mariadb_keys_compare_byte_by_byte(engine: Engine) -> None:
@@ -226,9 +226,7 @@ def test_a_connection_goes_back_to_the_pool_without_its_transaction(
 ) -> None:
     def use() -> None:
         with engine.connect() as connection:
-            connection.exec_driver_sql(
-                "INSERT INTO units (host, id, state, sync_status) VALUES ('h', '1', '{}', 'SYNCED')"
-            )
+            connection.exec_driver_sql("INSERT INTO units (host, id, state) VALUES ('h', '1', '{}')")
             if ending is not None:
                 raise ending
 
@@ -269,7 +267,7 @@ def test_a_server_that_takes_no_large_batch_is_refused(
 def test_an_errors_text_holds_nothing_of_what_was_to_be_written(engine: Engine) -> None:
     with engine.connect() as connection, pytest.raises(DBAPIError) as caught:
         connection.exec_driver_sql(
-            "INSERT INTO units (host, id, sync_status) VALUES ('oldhost', %s, %s)", ("a secret", "SYNCED")
+            "INSERT INTO units (host, id, newest_change_id) VALUES ('oldhost', %s, %s)", ("a secret", 1)
         )
     assert "secret" not in str(caught.value)
 

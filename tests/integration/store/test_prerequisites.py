@@ -34,8 +34,8 @@ def test_what_is_needed_is_the_newest_migration() -> None:
 
 
 def test_an_older_schema_is_refused_with_what_to_run(migrated: Engine) -> None:
-    change_sql(migrated, "UPDATE alembic_version SET version_num = '0007'")
-    with pytest.raises(SchemaTooOld, match=r"at revision 0007.*needs \d{4}: run `oldhost-sync migrate`"):
+    change_sql(migrated, "UPDATE alembic_version SET version_num = '0000'")
+    with pytest.raises(SchemaTooOld, match=r"at revision 0000.*needs \d{4}: run `oldhost-sync migrate`"):
         check_database(migrated, ("oldhost",))
 
 
