@@ -152,6 +152,8 @@ class SessionActivities:
     def _look_at(self, host: str, session: Session) -> None:
         """Check one session. An error must not stop the next check: a fenced connection must be released."""
         try:
+            if self._connector(host).has_moved():
+                session.close("the name of OldHost's address leads elsewhere now")
             if session.watch():
                 return
             about = {"host": host, "epoch": session.epoch}

@@ -25,7 +25,7 @@ from oldhost_sync.credentials import (
     parse_api_tokens,
     parse_encryption_keys,
 )
-from oldhost_sync.oldhost.address import SHAPE, parse_address
+from oldhost_sync.oldhost.address import SHAPE, has_credentials, parse_address
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
 from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
@@ -279,6 +279,8 @@ class Settings(BaseSettings):
         pattern, shape = _DATABASE_URL if info.field_name == "database_url" else _HTTP_URL
         if value is not None and not re.match(pattern, value):
             raise ValueError(f"give it as {shape}")
+        if value is not None and info.field_name != "database_url" and has_credentials(value):
+            raise ValueError("give it without user and password, which would be shown or not be used")
         return value
 
     @model_validator(mode="after")

@@ -2,21 +2,24 @@
 
 A slow name server blocks a thread of its own, never the caller, which would otherwise miss its heartbeats and be given
 up each time. A look-up that outlasts the deadline continues, and the next try uses its result. While the name server is
-slow or away, the last address that worked is tried.
+slow or away, the addresses that it gave before are tried.
+
+Of several addresses, one that gave no good answer the last time comes after the others: that it takes connections
+proves little.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import threading
-from collections.abc import Callable
 from contextlib import suppress
 
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_limit import AnswerLimit
 from oldhost_sync.oldhost.connection import SLICE_SECONDS, Clock, Heartbeat, OldHostConnection, ready
 from oldhost_sync.oldhost.errors import NoConnection
+from oldhost_sync.oldhost.look_up import LookUp, Resolve, SockAddress, resolve
+from oldhost_sync.oldhost.name_watch import NameWatch
 
 # Look-up and connect together; a resolver's own timeout is usually 5 s a server, twice.
 REACH_SECONDS_MAX = 12.0
@@ -24,15 +27,6 @@ REACH_SECONDS_MAX = 12.0
 CONNECT_SECONDS_MAX = 2.0
 # How long to wait for the look-up if there is an address that worked before.
 LOOK_UP_SECONDS = 1.0
-
-SockAddress = tuple[socket.AddressFamily, tuple[object, ...]]
-Resolve = Callable[[str, int], list[SockAddress]]
-
-
-def resolve(name: str, port: int) -> list[SockAddress]:
-    """The system's answer; raises OSError. May take long."""
-    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    return [(family, address) for family, _, _, _, address in found]
 
 
 class Connector:
@@ -42,8 +36,11 @@ class Connector:
         self._address = address
         self._clock = clock
         self._resolve = resolve
-        self._look_up: _LookUp | None = None
-        self._worked: SockAddress | None = None
+        self._look_up: LookUp | None = None
+        self._known: list[SockAddress] = []  # what the name server gave before
+        self._in_vain: list[SockAddress] = []  # they gave no good answer; the last one last
+        self._last: tuple[SockAddress, OldHostConnection] | None = None
+        self._watch = NameWatch(address.name, address.port, clock, resolve)
         self._limit = AnswerLimit()
 
     def connect(self, beat: Heartbeat) -> OldHostConnection:
@@ -54,17 +51,33 @@ class Connector:
             raise NoConnection(f"{self._address.name}:{self._address.port}: {error}") from error
 
     def _connect(self, until: float, beat: Heartbeat) -> OldHostConnection:
-        if self._worked is not None and not self._found(self._clock() + LOOK_UP_SECONDS, beat):
+        self._judge_last()
+        if self._known and not self._found(self._clock() + LOOK_UP_SECONDS, beat):
             with suppress(OSError):
-                return self._connect_to([self._worked], until, beat)
+                return self._connect_to(self._known, until, beat)
         if not self._found(until, beat):
             raise OSError(f"the name server gave no address within {REACH_SECONDS_MAX:g} s")
-        return self._connect_to(self._take(), until, beat)
+        self._known = self._take()
+        return self._connect_to(self._known, until, beat)
+
+    def has_moved(self) -> bool:
+        """Whether the name does not lead to the last connection's address any more. Never waits."""
+        return self._last is not None and self._watch.has_moved(self._last[0])
+
+    def _judge_last(self) -> None:
+        """Whether the last connection's address keeps its place."""
+        if self._last is not None:
+            address, connection = self._last
+            self._note(address, in_vain=not connection.has_served)
+
+    def _note(self, address: SockAddress, *, in_vain: bool) -> None:
+        self._in_vain = [other for other in self._in_vain if other != address and other in self._known]
+        self._in_vain += [address] if in_vain else []
 
     def _found(self, until: float, beat: Heartbeat) -> bool:
         """Whether the name server has answered; waits for a running look-up, even one from an earlier try."""
         if self._look_up is None:
-            self._look_up = _LookUp(lambda: self._resolve(self._address.name, self._address.port))
+            self._look_up = LookUp(lambda: self._resolve(self._address.name, self._address.port))
         while not self._look_up.ended.wait(max(0.0, min(SLICE_SECONDS, until - self._clock()))):
             if self._clock() >= until:
                 return False
@@ -79,34 +92,18 @@ class Connector:
 
     def _connect_to(self, addresses: list[SockAddress], until: float, beat: Heartbeat) -> OldHostConnection:
         last = OSError("the name has no address")
-        for family, address in addresses:
+        places = {address: place for place, address in enumerate(self._in_vain)}
+        for family, address in sorted(addresses, key=lambda one: places.get(one, -1)):
             try:
                 sock = _connected(family, address, min(until, self._clock() + CONNECT_SECONDS_MAX), self._clock, beat)
             except OSError as error:
                 last = error
+                self._note((family, address), in_vain=True)
                 continue
-            self._worked = (family, address)
-            return OldHostConnection(sock, self._clock, self._address.authority, self._limit)
+            connection = OldHostConnection(sock, self._clock, self._address.authority, self._limit)
+            self._last = (family, address), connection
+            return connection
         raise last
-
-
-class _LookUp:
-    """One query to the name server, in a daemon thread, so that it does not delay the process's end."""
-
-    def __init__(self, ask: Callable[[], list[SockAddress]]) -> None:
-        self.ended = threading.Event()
-        self.found: list[SockAddress] = []
-        self.error: OSError | None = None
-        self._ask = ask
-        threading.Thread(target=self._run, name="look-up", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self.found = self._ask()
-        except (OSError, UnicodeError) as error:  # a label that is too long raises UnicodeError
-            self.error = error if isinstance(error, OSError) else OSError(str(error))
-        finally:
-            self.ended.set()
 
 
 def _connected(

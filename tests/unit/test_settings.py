@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oldhost_sync.oldhost.address import parse_address
+from oldhost_sync.oldhost.wire import encode_ask
 from oldhost_sync.settings import ApiToken, Role, Settings, SettingsError, bind_address, load_settings, parse_api_tokens
 
 DIGEST = "ab" * 32
@@ -172,13 +174,59 @@ def test_a_host_without_name_or_address_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["https://oldhost:1", "http://oldhost:1/path", "http://oldhost:x", "http://oldhost:0", "http://[::1", "b:2"],
+    [
+        "https://oldhost:1",
+        "http://oldhost:1/path",
+        "http://oldhost:x",
+        "http://oldhost:0",
+        "http://[::1",
+        "b:2",
+        "http://user:secret@oldhost:1",
+        "http://user@oldhost:1",
+        "http://müller.example:1",
+        "http://oldhost。example:1",
+        "http://old..host:1",
+        "http://[fe80::1%eth0]:1",
+        f"http://{64 * 'a'}:1",
+    ],
 )
 def test_an_address_that_the_protocol_does_not_know_is_refused_under_its_setting_s_name(url: str) -> None:
     with pytest.raises(SettingsError, match=r"^SYNC_OLDHOST_URL: give it as http://address:port"):
         load_settings(oldhost_url=url)
     with pytest.raises(SettingsError, match=r"^SYNC_OLDHOST_URLS: host 'north': give it as http://address:port"):
         load_settings(oldhost_urls=f"south=http://a:1,north={url}")
+
+
+@pytest.mark.parametrize(
+    ("url", "do"),
+    [("http://user:secret@oldhost:1", "without user and password"), ("http://müller.example:1", "xn--")],
+)
+def test_an_address_whose_parts_would_be_dropped_or_guessed_says_what_to_write_instead(url: str, do: str) -> None:
+    with pytest.raises(SettingsError, match=do) as refused:
+        load_settings(oldhost_url=url)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "authority"),
+    [
+        ("http://xn--mller-kva.example:8100", "xn--mller-kva.example", "xn--mller-kva.example:8100"),
+        ("http://old_host.example.:8100/", "old_host.example.", "old_host.example.:8100"),
+        ("http://[::1]:8100", "::1", "[::1]:8100"),
+    ],
+)
+def test_the_host_header_is_the_urls(url: str, name: str, authority: str) -> None:
+    address = parse_address(url)
+    assert (address.name, address.port, address.authority) == (name, 8100, authority)
+    assert f"Host: {authority}\r\n".encode() in encode_ask(address.authority)
+
+
+@pytest.mark.parametrize("setting", ["alert_webhook_url", "temporal_ui_url"])
+def test_a_url_that_is_shown_or_posted_to_has_no_password(setting: str) -> None:
+    with pytest.raises(SettingsError, match="without user and password") as refused:
+        load_settings(**{setting: "https://user:secret@name.example/path"})
+    assert "secret" not in str(refused.value)
+    load_settings(**{setting: "https://name.example/@path"})
 
 
 def test_a_token_may_be_for_some_hosts_only() -> None:

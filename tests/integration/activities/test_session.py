@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -17,8 +18,10 @@ from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.address import Address
+from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.look_up import SockAddress
 from oldhost_sync.oldhost.reply_timeout import KNOWN_AFTER
 from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
@@ -27,6 +30,7 @@ from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views.session_list import read_sessions
 from oldhost_sync.telemetry import WorkerMetrics
 from tests.conformance.maria_world import HOST, MariaWorld
+from tests.foreign_host.host import ForeignHost
 from tests.integration.relay.listening import statements
 from tests.integration.store.writing import wait_until
 from workflows import messages
@@ -183,6 +187,37 @@ def test_the_watch_outlives_an_error_of_the_database_that_nobody_listed(
         zombie.drain()
         watching.join()
     assert "open" in answers
+
+
+def test_a_session_leaves_a_host_that_lives_on_after_its_name_has_moved(
+    world: MariaWorld, oldhost: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.session.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("oldhost_sync.oldhost.name_watch.NAME_WATCH_SECONDS", 0.02)
+    sessions = worker(world, oldhost, "a")
+    with ForeignHost() as old, ForeignHost() as new:
+        leads_to = [old]
+        name = Address("oldhost.example", 8100)
+
+        def find(name: str, port: int) -> list[SockAddress]:
+            return [(socket.AF_INET, (leads_to[0].address, leads_to[0].port))]
+
+        sessions._connectors[HOST] = Connector(name, sessions.clock, find)
+        open_session(sessions)
+        watching = threading.Thread(target=sessions.watch)
+        watching.start()
+        try:
+            wait_until(lambda: bool(sessions._connectors[HOST]._watch._found), "a look-up")
+            assert sessions._session(HOST, 1) is not None
+            leads_to[0] = new
+            wait_until(lambda: sessions._session(HOST, 1) is None, "the end of the session")
+            assert open_session(sessions).state == "open"
+            send(sessions, 2, world.record("u1"))
+        finally:
+            sessions.drain()
+            watching.join()
+        assert (old.applied(), len(new.applied())) == ([], 1)
+    assert sessions_told(world)[-1] == (1, "a", "the name of OldHost's address leads elsewhere now")
 
 
 def test_no_session_is_opened_while_an_operator_s_pause_is_in_force(world: MariaWorld, oldhost: Simulator) -> None:

@@ -151,12 +151,3 @@ def test_a_ban_that_claims_to_last_a_day_is_asked_about_when_a_ban_is_over(stage
     waiting = stage.open()
     assert isinstance(waiting, OpeningPostponed)
     assert (waiting.reason, waiting.wait_ms) == ("ban", 900_500)
-
-
-def test_the_host_header_is_the_urls(stage: Stage) -> None:
-    from oldhost_sync.oldhost.address import parse_address
-    from oldhost_sync.oldhost.wire import encode_ask
-
-    address = parse_address("http://user:secret@oldhost.example:8100")
-    assert address.authority == "oldhost.example:8100"
-    assert b"Host: oldhost.example:8100\r\n" in encode_ask(address.authority)
