@@ -181,19 +181,26 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond()
 
     def _respond(self) -> None:
-        length = self.headers.get("Content-Length", "0")
-        if not (length.isascii() and length.isdigit()) or int(length) > ADMIN_BODY_BYTES_MAX:
+        length = self._body_length()
+        if length is None or length > ADMIN_BODY_BYTES_MAX:
             self.close_connection = True
             status, answer = 400, {"error": "bad_request", "reason": "the body has no length, or is over 1 MiB"}
         else:
             admin = cast("AdminServer", self.server).admin
-            status, answer = admin.respond(self.command, self.path, self.rfile.read(int(length)))
+            status, answer = admin.respond(self.command, self.path, self.rfile.read(length))
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _body_length(self) -> int | None:
+        """None if it is not told, or told twice or in chunks: what follows may then be taken for a request."""
+        lengths = self.headers.get_all("Content-Length", ["0"])
+        if len(lengths) > 1 or "Transfer-Encoding" in self.headers:
+            return None
+        return int(lengths[0]) if lengths[0].isascii() and lengths[0].isdigit() else None
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Silent: standard output is only for the line with the addresses."""

@@ -3,15 +3,22 @@
 uvicorn limits neither the size nor the time of a header, reads a body of any length, and keeps silent connections open.
 Here every wait has a timeout: for a header, for a body, for the client to read its answer, for the next request. If an
 answer is still possible, it gives the reason; otherwise the connection is just closed.
+
+One request gives one answer, whatever else the client offers (`declined_offers`), and also when it ends its side of the
+connection after its last request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from ipaddress import IPv6Address
-from typing import Any
+from typing import Any, cast
 
+import httptools
+from starlette.types import ASGIApp
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from oldhost_sync.api import limits
@@ -19,14 +26,18 @@ from oldhost_sync.api.connection_count import ConnectionCount, address_of
 from oldhost_sync.api.connection_problems import (
     answer_bytes,
     bad_host,
+    bad_version,
     header_too_large,
+    no_tunnel,
     repeated_header,
     request_too_large,
     too_many_connections,
     too_many_waiting,
     too_slow,
+    unknown_coding,
     unreadable,
 )
+from oldhost_sync.api.declined_offers import ended_unless_read, parser_without_offer
 from oldhost_sync.api.problems import Problem
 
 # RFC 3986: a name, an IPv4 address or an IPv6 one in brackets; then a port.
@@ -37,6 +48,7 @@ _HOST = re.compile(
 _NAME_LENGTH_MAX, _PORT_MAX = 255, 65_535
 # Headers that may occur only once: with two of them, the server would have to choose for the client.
 _ONCE = (b"authorization", b"idempotency-key")
+VERSIONS = ("1.0", "1.1")
 
 
 class _RefusedError(Exception):
@@ -63,11 +75,13 @@ class BoundedConnection(HttpToolsProtocol):
     def __init__(self, *given: Any, count: ConnectionCount, **named: Any) -> None:
         super().__init__(*given, **named)
         self._count = count
+        self._application = self.app
         self._address = ""
         self._counted = False
         self._refused: Problem | None = None
         self._lingers = False
         self._thrown_away = 0
+        self._client_has_ended = False
         # The message: its number, whether its header or body is still incomplete, its bytes so far.
         self._message = 0
         self._has_asked = False
@@ -116,7 +130,11 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _feed(self, piece: bytes) -> None:
         before = self._message
-        super().data_received(piece)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(piece)
+        except httptools.HttpParserError:
+            self._refuse(self._refused or unreadable())
         if self._refused or self._message != before:
             return
         self._bytes += len(piece)
@@ -124,6 +142,39 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(header_too_large())
         elif self._bytes > limits.REQUEST_BYTES_MAX:
             self._refuse(request_too_large())
+
+    def _parse(self, data: bytes) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offered:
+                data = data[offered.args[0] :]
+                self.parser, header = parser_without_offer(self, self.headers)
+                self.parser.feed_data(header)
+            else:
+                return
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more. Returns whether it is still to be answered: yes, if a whole request waits for it.
+
+        An answer in chunks is an event stream, which would go on; so it ends here.
+        """
+        self._client_has_ended = True
+        self._await_nothing()
+        if self._refused or self._is_idle or self.cycle.chunked_encoding:
+            return False
+        if not self._in_body:
+            return True
+        if not (self.pipeline and self.pipeline[0][0] is self.cycle):
+            return False
+        self.pipeline.popleft()  # the one that was cut short
+        return True
+
+    def on_response_complete(self) -> None:
+        was_last = not self.pipeline
+        super().on_response_complete()
+        if was_last and self._client_has_ended:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -159,27 +210,40 @@ class BoundedConnection(HttpToolsProtocol):
             self._stop_parsing(header_too_large())
 
     def on_headers_complete(self) -> None:
+        self._check_protocol()
         self._check_host()
         self._check_once()
         if len(self.pipeline) >= limits.PIPELINED_MAX:
             self._stop_parsing(too_many_waiting())
+        app = cast(ASGIApp, self._application)
+        waits = self.expect_100_continue
+        self.app = cast(ASGI3Application, partial(ended_unless_read, app)) if waits else self._application
         super().on_headers_complete()
         self._in_header, self._in_body, self._has_asked = False, True, True
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return  # the header has ended; the offer in it will be declined, and the body follows
         super().on_message_complete()
         self._in_header = self._in_body = False
         self._bytes = 0
-
-    def send_400_response(self, msg: str) -> None:
-        """Called when the parser has stopped."""
-        del msg
-        self._refuse(self._refused or unreadable())
 
     def _grow_header(self, size: int) -> None:
         self._header_bytes += size
         if self._header_bytes > limits.HEADER_BYTES_MAX:
             self._stop_parsing(header_too_large())
+
+    def _check_protocol(self) -> None:
+        """The length of the body must be beyond doubt (RFC 9112, 6): only `chunked`, and not in HTTP/1.0."""
+        version = self.parser.get_http_version()
+        if version not in VERSIONS:
+            self._stop_parsing(bad_version())
+        if self.parser.get_method() == b"CONNECT":
+            self._stop_parsing(no_tunnel())
+        codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and (version == "1.0" or codings != [b"chunked"]):
+            self._stop_parsing(unknown_coding())
+        self.expect_100_continue = self.expect_100_continue and version != "1.0"
 
     def _check_host(self) -> None:
         """RFC 9112, 3.2: exactly one valid Host header; only HTTP/1.0 may have none."""

@@ -29,6 +29,22 @@ def bad_host(detail: str) -> Problem:
     return Problem(400, "bad-host", "The Host header is wrong", detail, "Send one header: Host: name, or name:port.")
 
 
+def bad_version() -> Problem:
+    detail = "The request is of another version of HTTP."
+    return Problem(505, "bad-version", "The version of HTTP is not supported", detail, "Send HTTP/1.1.")
+
+
+def no_tunnel() -> Problem:
+    detail = "The method CONNECT is for proxies, and this is none."
+    return Problem(501, "no-tunnel", "The method is not supported", detail, "Send the request to this server itself.")
+
+
+def unknown_coding() -> Problem:
+    detail = "A body may be chunked, in HTTP/1.1, and not coded otherwise."
+    action = "Send a Content-Length, or Transfer-Encoding: chunked."
+    return Problem(501, "unknown-coding", "The body's transfer coding is not supported", detail, action)
+
+
 def repeated_header(name: str) -> Problem:
     detail = f"The header {name} occurs more than once."
     return Problem(400, "repeated-header", "A header is repeated", detail, "Send it only once.")

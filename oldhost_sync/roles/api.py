@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 
 # For connections to MariaDB and Temporal, refused ones that are not closed yet, and libraries.
 FILES_BESIDE_CONNECTIONS = 200
-CLIENT_NOISE = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
 
 
 def build(settings: Settings) -> Dependencies:
@@ -142,7 +141,6 @@ def run(settings: Settings, *more: Callable[[FastAPI, Dependencies], Door | None
         logger.warning(
             "neither SYNC_API_TOKENS nor SYNC_API_TOKENS_FILE is set: requests that need a token will be refused"
         )
-    logging.getLogger("uvicorn.error").addFilter(_is_ours)
     if not settings.act_keys:
         logger.info("SYNC_ACT_KEYS is not set: the audit will show operators of the writer as not verified")
     _check_database(settings)
@@ -171,11 +169,6 @@ def _allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         if soft < count:
             logger.warning("SYNC_API_CONNECTIONS needs %d open files, and this process may have %d", count, soft)
-
-
-def _is_ours(record: logging.LogRecord) -> bool:
-    """False for lines that any client can provoke as often as it likes: they would fill the disk."""
-    return not record.getMessage().startswith(CLIENT_NOISE)
 
 
 def _check_database(settings: Settings) -> None:

@@ -1,10 +1,13 @@
 """The admin port: OldHost's own records, and what people can do to it."""
 
+import contextlib
 import hashlib
 import json
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -216,3 +219,18 @@ def test_the_admin_port_answers_many_at_once_while_the_host_hangs(line: Line, ad
     for asker in askers:
         asker.join(10)
     assert len(answers) == 8
+
+
+@pytest.mark.parametrize("framing", ["Transfer-Encoding: chunked", "Content-Length: 0\r\nContent-Length: 90"])
+def test_the_body_of_an_admin_request_is_not_read_as_a_request(
+    simulator: Simulator, admin: AdminClient, framing: str
+) -> None:
+    address = urlsplit(simulator.admin_url)
+    body = "POST /actions/ban HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.create_connection((address.hostname, address.port), timeout=5) as connection:
+        connection.sendall(f"POST /stats/reset HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n{body}".encode())
+        connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(65_536):
+                pass
+    assert admin.stats()["bans"] == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import urllib.request
 from types import SimpleNamespace
 from wsgiref.simple_server import make_server
@@ -34,3 +36,30 @@ def test_a_process_without_a_free_file_descriptor_does_not_turn_in_circles(monke
         with pytest.raises(OSError, match="descriptor"):
             server.get_request()
     assert pauses == [probes.ACCEPT_AGAIN_SECONDS]
+
+
+@pytest.mark.parametrize("cut", [1, 2], ids=["one segment", "two segments"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nContent-Length: 36",
+        "Transfer-Encoding: chunked",
+        "Expect: 100-continue\r\nContent-Length: 36",
+    ],
+)
+def test_one_connection_gives_one_answer_whatever_its_client_offers(headers: str, cut: int) -> None:
+    bind = f"127.0.0.1:{free_port()}"
+    body = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
+    head = f"POST /healthz HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n".encode()
+    with (
+        served(bind, CollectorRegistry(), Readiness(), Liveness()),
+        socket.create_connection(("127.0.0.1", int(bind.rpartition(":")[2])), timeout=5) as connection,
+    ):
+        for segment in [head + body] if cut == 1 else [head, body]:
+            with contextlib.suppress(OSError):  # it may have been answered already
+                connection.sendall(segment)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(65_536):
+                answer += part
+    assert answer.count(b"HTTP/1.0 ") == 1
