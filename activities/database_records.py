@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -28,7 +27,7 @@ from oldhost_sync.store.errors import InvalidChange, StoreError, TransactionCont
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.intake.rules import class_of
-from oldhost_sync.store.intake.validation import check_name
+from oldhost_sync.store.intake.validation import change_fields, check_name
 from oldhost_sync.store.ledger.maria_ledger import read_fates
 from oldhost_sync.store.ledger.operator_commands import awaits_count, decide
 from oldhost_sync.store.ledger.writer_state import PersistedState, read_persisted_state, stops
@@ -44,8 +43,6 @@ from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import error_code, is_the_values_fault, lock_wait, run_in_transaction
 from workflows import messages
 from workflows.messages import properties_of, to_wire
-
-FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key", "occurred_at", "not_before")
 
 # Before a further page of a backlog: each page costs this process some 0.1 s of CPU, in which sessions wait for their
 # turn at the interpreter. With this pause, OldHost stays busy while 100,000 changes are read.
@@ -263,7 +260,8 @@ def _record_change(connection: Connection, host: str, item: messages.Submission)
     fields = _fields(item.change)
     if item.only_class and class_of(connection, host, fields["event_type"]).value != item.only_class:
         raise InvalidChange(f"{fields['event_type']} is not {item.only_class}; submit it as an ordinary change")
-    fields["idempotency_key"] = fields["idempotency_key"] or item.fallback_key
+    if fields["idempotency_key"] is None:
+        fields["idempotency_key"] = item.fallback_key
     return record_change(connection, host=host, source=item.source, **fields)
 
 
@@ -311,23 +309,6 @@ def _fields(change: Any) -> dict[str, Any]:
     """
     if isinstance(change, str):
         raise InvalidChange(change)
-    if not isinstance(change, Mapping):
-        raise InvalidChange("a change must be a JSON object")
-    unknown = sorted(str(name)[:64] for name in change if name not in FIELDS)
-    if unknown:
-        raise InvalidChange(f"unknown fields: {', '.join(unknown[:10])}; known are {', '.join(FIELDS)}")
-    missing = [name for name in FIELDS[:4] if name not in change]
-    if missing:
-        raise InvalidChange(f"missing fields: {', '.join(missing)}")
-    check_name("event_type", change["event_type"])  # its class is read from the database before the other checks
-    times = {name: _time(name, change.get(name)) for name in ("occurred_at", "not_before")}
-    return {name: change.get(name) for name in FIELDS[:5]} | times
-
-
-def _time(name: str, value: object) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        return datetime.fromisoformat(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise InvalidChange(f"{name} must be a time with a time zone, such as 2026-05-01T12:00:00Z") from None
+    given = change_fields(change)
+    check_name("event_type", given["event_type"])  # its class is read from the database before the other checks
+    return given

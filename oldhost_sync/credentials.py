@@ -11,6 +11,8 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
 
+from oldhost_sync.fields.moment import read_day
+
 # Some 8,000 tokens.
 TOKEN_FILE_BYTES_MAX = 1024 * 1024
 # 128 bits as hexadecimal digits.
@@ -133,10 +135,7 @@ def _parse_token(entry: str, number: int) -> ApiToken:
 
 
 def _parse_day(text: str, name: str, number: int) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"token {number} ({name}) needs its last day in the form 2027-01-31") from None
+    return read_day(f"token {number} ({name}): its last day", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
+from oldhost_sync.fields.change import NO_OBJECT
+from oldhost_sync.fields.errors import InvalidField
+from oldhost_sync.fields.json_text import read_json
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from oldhost_sync.policy.writer_policy import WriterPolicy
@@ -23,6 +26,8 @@ from workflows.messages import WORKFLOW_ID_PREFIX, WriterInput, from_wire, with_
 CHANGE_BYTES_MAX = HOST_BODY_BYTES_MAX
 # The change, its payload, and the nesting that a payload may have; recording reports exactly what is too deep.
 CHANGE_DEPTH_MAX = PAYLOAD_DEPTH_MAX + 8
+
+PLAIN_JSON = b"json/plain"
 
 # Not `isinstance`, which the SDK's sandbox makes some ten times slower: every value of every signal is checked.
 JSON_TYPES = frozenset({str, int, float, bool, dict, list, type(None)})
@@ -55,22 +60,31 @@ def read_input(raw: RawValue, workflow_id: str) -> tuple[WriterInput, str]:
     return given, problem
 
 
-def read_change(raw: RawValue) -> Any:
-    """The JSON value that arrived, or a sentence that says why it can't be used."""
+def read_change(raw: RawValue) -> dict[str, Any] | str:
+    """The JSON object that arrived, or a sentence that says why it can't be used."""
     size = len(raw.payload.data)
     if size > CHANGE_BYTES_MAX:
         return f"too large: {size} bytes, at most {CHANGE_BYTES_MAX} are taken"
-    value = _value(raw)
-    if value is None:
-        return "there was nothing in it"
-    return why_unfit(value) or value
+    try:
+        value = read_json(raw.payload.data) if raw.payload.metadata.get("encoding") == PLAIN_JSON else _value(raw)
+    except InvalidField as error:
+        return str(error)
+    return why_unfit(value) or (value if isinstance(value, dict) else NO_OBJECT)
+
+
+def change_of_update(raw: RawValue) -> dict[str, Any]:
+    """As `read_change`, for an update, which can be refused: raises ValueError."""
+    change = read_change(raw)
+    if isinstance(change, str):
+        raise ValueError(change)  # noqa: TRY004 - the sentence says why
+    return change
 
 
 def why_unfit(value: Any) -> str:
     """Why a value can't be carried as JSON; empty when it can."""
     for part, depth in _parts(value):
         if depth > CHANGE_DEPTH_MAX:
-            return f"nested deeper than {CHANGE_DEPTH_MAX} levels"
+            return f"payload nests deeper than {PAYLOAD_DEPTH_MAX} levels"
         if type(part) not in JSON_TYPES:
             return f"not JSON: it holds a {type(part).__name__}"
     return ""

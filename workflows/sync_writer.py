@@ -143,23 +143,23 @@ class SyncWriterWorkflow:
     # --------------------------------------------------------------------------------------------------------- updates
 
     @workflow.update
-    async def submit(self, change: dict[str, Any]) -> messages.SubmitAnswer:
+    async def submit(self, change: RawValue) -> messages.SubmitAnswer:
         """Record a change of any class, then answer; a refused change fails the update with the reason."""
-        return await self.direct.submit(change)
+        return await self.direct.submit(intake.change_of_update(change))
 
     @submit.validator
-    def _check_submit(self, change: dict[str, Any]) -> None:
-        validators.check_change(change)
+    def _check_submit(self, change: RawValue) -> None:
+        validators.check_change(intake.change_of_update(change))
         self.direct.check_room()
 
     @workflow.update
-    async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
+    async def apply_now(self, change: RawValue) -> messages.ApplyNowAnswer:
         """Record an EMERGENCY change and wait up to 25 s for its fate; during a pause, ban or halt, answer at once."""
-        return await self.direct.apply_now(change)
+        return await self.direct.apply_now(intake.change_of_update(change))
 
     @apply_now.validator
-    def _check_apply_now(self, change: dict[str, Any]) -> None:
-        validators.check_urgent_change(change)
+    def _check_apply_now(self, change: RawValue) -> None:
+        validators.check_urgent_change(intake.change_of_update(change))
         self.direct.check_room()
 
     @workflow.update

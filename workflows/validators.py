@@ -5,29 +5,25 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from oldhost_sync.fields.change import read_change
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from workflows import intake, messages
 from workflows.messages import OperatorRequest
 
 # Longer than a SHA-256 in hexadecimal digits.
 SIGNATURE_TEXT_MAX = 128
-CHANGE_FIELDS = ("entity_type", "entity_id", "event_type", "payload")
 
 
 def check_urgent_change(change: dict[str, Any]) -> None:
     """For `apply_now`: a valid change without `not_before`."""
+    check_change(change)
     if change.get("not_before") is not None:
         raise ValueError("apply_now takes no not_before: leave it out, or submit the change")
-    check_change(change)
 
 
 def check_change(change: dict[str, Any]) -> None:
-    """Complete, and of a size and shape that fit into an activity's input."""
-    missing = [name for name in CHANGE_FIELDS if name not in change]
-    if missing:
-        raise ValueError(f"the change lacks {', '.join(missing)}")
-    if unfit := intake.why_unfit(change):
-        raise ValueError(f"the change is {unfit}")
+    """Complete, and of a size that fits into an activity's input."""
+    read_change(change)
     if len(json.dumps(change)) > intake.CHANGE_BYTES_MAX:
         raise ValueError(f"the change is larger than {intake.CHANGE_BYTES_MAX} bytes")
 

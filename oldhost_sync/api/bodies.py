@@ -1,24 +1,21 @@
-"""Reading a request's body: bounded in size, strict JSON, and valid for the route's model.
-
-Strict: UTF-8, no NaN or Infinity, no lone surrogates, no duplicate names in an object, no number beyond 64 bit, no
-nesting deeper than any payload may have. The database, OldHost and browsers would read anything else differently.
+"""Reading a request's body: bounded in size, strict JSON (`oldhost_sync/fields/json_text.py`), and valid for the
+route's model.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.keys import KEY_PARAMETER
-from oldhost_sync.api.problems import Problem, fields_invalid
+from oldhost_sync.api.problems import Problem, field_invalid, fields_invalid
+from oldhost_sync.fields.errors import InvalidField
+from oldhost_sync.fields.json_text import DUPLICATE_NAME, NOT_JSON, check_json, read_json
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -26,6 +23,11 @@ M = TypeVar("M", bound=BaseModel)
 async def read_body(request: Request, model: type[M]) -> M:
     """The body as `model`. Raises a Problem: 400 not JSON, 413 too large, 415 wrong media type, 422 a wrong field."""
     return parse_body(await read_bytes(request, limits.REQUEST_BODY_BYTES_MAX), model)
+
+
+async def read_value(request: Request) -> Any:
+    """The body as a JSON value whose depth, texts and numbers are not checked yet. Raises a Problem, as `read_body`."""
+    return parse_json(await read_bytes(request, limits.REQUEST_BODY_BYTES_MAX))
 
 
 async def read_bytes(request: Request, bytes_max: int) -> bytes:
@@ -47,44 +49,35 @@ def parse_body(body: bytes, model: type[M]) -> M:
 
 
 def parse_json(body: bytes) -> Any:
-    """Raises a Problem, 400. Depth and numbers are not checked yet."""
+    """Raises a Problem: 400, 422. Depth, texts and numbers are not checked yet."""
     try:
-        value = from_json(body, allow_inf_nan=False)
-        json.loads(body, object_pairs_hook=_without_duplicates)
-    except _DuplicateNameError:
-        detail = "A name occurs twice in one object: different programs would use different values."
-        raise Problem(
-            400, "duplicate-name", "A name occurs twice", detail, "Send each name only once in an object."
-        ) from None
-    except ValueError as error:
-        # The parser's text names the place and the kind of mistake, not the content.
-        raise Problem(
-            400,
-            "not-json",
-            "The body is not JSON",
-            f"{error}.",
-            "Send one JSON object in UTF-8, without NaN or Infinity.",
-        ) from None
-    return value
+        return read_json(body)
+    except InvalidField as error:
+        raise _not_read(error) from None
 
 
-class _DuplicateNameError(Exception):
-    """Not a ValueError, because the parser raises those."""
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> None:
-    if len(pairs) > 1 and len({name for name, _ in pairs}) < len(pairs):
-        raise _DuplicateNameError
+def _not_read(error: InvalidField) -> Problem:
+    """The parser's text names the place and the kind of mistake, not the content."""
+    if error.kind == DUPLICATE_NAME:
+        action = "Send each name only once in an object: different programs would use different values."
+        return Problem(400, DUPLICATE_NAME, "A name occurs twice", f"The body: {error}.", action)
+    if error.kind == NOT_JSON:
+        action = "Send one JSON object in UTF-8, without NaN or Infinity."
+        return Problem(400, NOT_JSON, "The body is not JSON", f"The body: {error}.", action)
+    return field_invalid("body", str(error))
 
 
 def checked(value: Any, model: type[M], place: str) -> M:
     """`value` as `model`. Raises a Problem, 422; its field names begin with `place`."""
-    _check(value, limits.REQUEST_JSON_DEPTH_MAX)
+    try:
+        check_json(place, value, limits.REQUEST_JSON_DEPTH_MAX)
+    except InvalidField as error:
+        raise field_invalid(place, str(error)) from None
     return shaped(value, model, place)
 
 
 def shaped(value: Any, model: type[M], place: str) -> M:
-    """Like `checked`, but without the checks of depth and numbers: parts of type `Any` are not checked."""
+    """Like `checked`, but without the checks of depth, texts and numbers: parts of type `Any` are not checked."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -122,32 +115,6 @@ def _too_large(bytes_max: int) -> Problem:
         "Send less: a payload holds what has changed, not documents.",
         {"Connection": "close"},
     )
-
-
-def _check(value: Any, levels: int) -> None:
-    if isinstance(value, Mapping | list):
-        if not levels:
-            raise Problem(
-                422,
-                "too-deep",
-                "The body nests too deeply",
-                f"At most {limits.REQUEST_JSON_DEPTH_MAX} levels are accepted.",
-                "Flatten the payload.",
-            )
-        for item in value.values() if isinstance(value, Mapping) else value:
-            _check(item, levels - 1)
-    elif isinstance(value, int | float) and not _fits(value):
-        raise Problem(
-            422,
-            "number-too-large",
-            "A number is too large",
-            "Whole numbers must fit 64 bit, others a double.",
-            "Send larger numbers as text.",
-        )
-
-
-def _fits(value: float) -> bool:
-    return limits.INTEGER_MIN <= value <= limits.INTEGER_MAX if isinstance(value, int) else math.isfinite(value)
 
 
 def write_body(model: type[BaseModel], **examples: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,18 +5,15 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import Query
-from pydantic import AwareDatetime
 
+from oldhost_sync.api.field_types import Decimal, Id, Moment, Name
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX, NAME_PATTERN
 from oldhost_sync.store.views.change_list import ChangeFilter
 
 ANSWER_LENGTH_MAX = 200
 # Ten years: retention is shorter.
 WAITED_S_MAX = 315_360_000
 
-Name = Annotated[str | None, Query(pattern=f"^{NAME_PATTERN}$", max_length=EVENT_TYPE_LENGTH_MAX)]
-Id = Annotated[str | None, Query(min_length=1, max_length=ID_LENGTH_MAX)]
 Outcome = Literal["OUTSTANDING", "APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED"]
 
 
@@ -24,20 +21,20 @@ Outcome = Literal["OUTSTANDING", "APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEA
 class ChangeQuery:
     """Each parameter restricts the list to the changes that match it."""
 
-    entity_type: Name = None
-    entity_id: Id = None
+    entity_type: Annotated[Name | None, Query()] = None
+    entity_id: Annotated[Id | None, Query()] = None
     outcome: Annotated[Outcome | None, Query(description="The fate; OUTSTANDING: changes without a fate")] = None
     priority_class: PriorityClass | None = None
-    event_type: Name = None
-    property_id: Annotated[Id, Query(description="Only changes of this property's units")] = None
+    event_type: Annotated[Name | None, Query()] = None
+    property_id: Annotated[Id | None, Query(description="Only changes of this property's units")] = None
     answer: Annotated[
         str | None,
         Query(min_length=1, max_length=ANSWER_LENGTH_MAX, description="Part of OldHost's reason for a rejection"),
     ] = None
-    accepted_from: Annotated[AwareDatetime | None, Query(description="Accepted at this time or later")] = None
-    accepted_before: Annotated[AwareDatetime | None, Query(description="Accepted before this time")] = None
+    accepted_from: Annotated[Moment | None, Query(description="Accepted at this time or later")] = None
+    accepted_before: Annotated[Moment | None, Query(description="Accepted before this time")] = None
     waited_s: Annotated[
-        float | None,
+        Decimal | None,
         Query(
             ge=0, le=WAITED_S_MAX, description="Took longer than this to get a fate, or has waited longer without one"
         ),

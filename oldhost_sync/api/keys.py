@@ -12,7 +12,11 @@ from typing import Annotated, NamedTuple
 from fastapi import Query, Request
 
 from oldhost_sync.api import limits
+from oldhost_sync.api.field_types import Whole
 from oldhost_sync.api.problems import Problem, cursor_gone, field_invalid
+from oldhost_sync.fields.errors import InvalidField
+from oldhost_sync.fields.text import read_key
+from oldhost_sync.policy.limits import INTEGER_MAX, KEY_LENGTH_MAX, KEY_PATTERN
 from oldhost_sync.store.views.change_feed import BEGINNING, END_US, FeedCursor
 from oldhost_sync.store.views.scheduled_list import BEGINNING as SOONEST
 from oldhost_sync.store.views.scheduled_list import ScheduledPlace
@@ -21,7 +25,7 @@ from oldhost_sync.store.views.scheduled_list import ScheduledPlace
 _FEED_CURSOR = re.compile(r"f([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
 _FEED_CURSOR_BY_TIME = re.compile(r"[0-9]{1,17}-[0-9]{1,19}")
 
-Limit = Annotated[int, Query(ge=1, le=limits.PAGE_MAX, description="The largest number of entries on a page")]
+Limit = Annotated[Whole, Query(ge=1, le=limits.PAGE_MAX, description="The largest number of entries on a page")]
 Cursor = Annotated[str | None, Query(max_length=1024, description="`next_cursor` of the previous page")]
 
 KEY_PARAMETER = {
@@ -30,10 +34,9 @@ KEY_PARAMETER = {
     "required": False,
     "description": "Your name for this request. A repetition with the same key and body gets the first answer and "
     "records nothing. `idempotency_key` in the body has the same effect.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": limits.REQUEST_KEY_LENGTH_MAX, "pattern": "^[!-~]+$"},
+    "schema": {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH_MAX, "pattern": f"^{KEY_PATTERN}$"},
     "example": "3f6c2b1e-0a57-4f0e-9a5e-0d1f6f2f7a11",
 }
-_KEY = re.compile(r"[!-~]+")
 
 
 class RequestKey(NamedTuple):
@@ -52,12 +55,10 @@ def request_key(request: Request, in_body: str | None = None) -> RequestKey:
         return RequestKey(str(uuid.uuid4()), is_new=True)
     if in_body is not None and in_body != key:
         raise field_invalid("body.idempotency_key", "differs from the Idempotency-Key header; send only one of them")
-    if len(key) > limits.REQUEST_KEY_LENGTH_MAX or not _KEY.fullmatch(key):
-        raise field_invalid(
-            "header.Idempotency-Key",
-            f"must be 1 to {limits.REQUEST_KEY_LENGTH_MAX} visible ASCII characters without spaces",
-        )
-    return RequestKey(key, is_new=False)
+    try:
+        return RequestKey(read_key("idempotency_key", key), is_new=False)
+    except InvalidField as error:
+        raise field_invalid("header.Idempotency-Key", str(error)) from None
 
 
 def text_cursor(last: str) -> str:
@@ -76,7 +77,7 @@ def read_text_cursor(cursor: str | None) -> str | None:
 def read_number_cursor(cursor: str | None) -> int | None:
     if cursor is None:
         return None
-    if not (cursor.isascii() and cursor.isdecimal()) or int(cursor[:20]) > limits.INTEGER_MAX or len(cursor) > 19:
+    if not (cursor.isascii() and cursor.isdecimal()) or int(cursor[:20]) > INTEGER_MAX or len(cursor) > 19:
         raise _no_cursor("cursor")
     return int(cursor)
 

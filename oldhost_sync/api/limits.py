@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from oldhost_sync.policy.limits import (
+    BATCH_CHANGES_MAX,
     BATCH_SECONDS_MAX,
     CONNECTION_READ_SECONDS_MAX,
     IDEMPOTENCY_KEY_LENGTH_MAX,
+    KEY_LENGTH_MAX,
     PAYLOAD_DEPTH_MAX,
     STATEMENT_SECONDS_MAX,
 )
@@ -17,11 +19,9 @@ REQUEST_BODY_BYTES_MAX = 64 * 1024
 BATCH_BODY_BYTES_MAX = 2 * 1024 * 1024
 # Deeper than any payload may be; checked before anything recursive reads it.
 REQUEST_JSON_DEPTH_MAX = 24
-# The range that MariaDB's JSON functions, JavaScript bridges and C# clients all support: signed 64 bit.
-INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
-# `PUT /api/units/{id}` may record two changes under one key; the second one's key is longer by a suffix.
-REQUEST_KEY_LENGTH_MAX = IDEMPOTENCY_KEY_LENGTH_MAX - len(STATUS_KEY_SUFFIX)
+# `PUT /api/units/{id}` may record two changes under one key, a batch many; those keys are longer by a suffix.
+assert KEY_LENGTH_MAX + max(len(STATUS_KEY_SUFFIX), len(f":{BATCH_CHANGES_MAX}")) <= IDEMPOTENCY_KEY_LENGTH_MAX
 
 # Threads that talk to MariaDB, each with its own connection. Four fill two cores; more make the slowest requests slower
 # (measured: 640 writes/s with 4 threads, 430 with the default of 40).

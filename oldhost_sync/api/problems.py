@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
 
+from oldhost_sync.api.field_types import FIELD, OWN_WORDS
 from oldhost_sync.store.errors import (
     AccessRefused,
     CommitUncertain,
@@ -190,10 +191,23 @@ def _invalid(errors: Sequence[Mapping[str, str]], action: str) -> Problem:
 def fields_invalid(errors: Sequence[ErrorDetails] | Sequence[Any], place: str | None = None) -> Problem:
     """Pydantic's errors without the input, which may hold personal data."""
     found = [
-        {"field": ".".join(map(str, ([place] if place else []) + list(error["loc"]))), "message": error["msg"]}
+        {"field": ".".join(map(str, ([place] if place else []) + list(error["loc"]))), "message": _message(error)}
         for error in errors[:20]
     ]
     return _invalid(found, "Correct the fields listed in `errors` and send it again; GET /openapi.json describes them.")
+
+
+def _message(error: Any) -> str:
+    """The parsers' words name the field."""
+    if error.get("type") != OWN_WORDS:
+        return str(error["msg"])
+    name = str(error["loc"][-1]) if error["loc"] else "it"
+    return str(error["msg"]).replace(FIELD, name)
+
+
+def invalid_change(error: InvalidChange, place: str = "") -> Problem:
+    """`place`: where in the request the change is."""
+    return field_invalid(".".join(each for each in (place, error.field) if each) or "change", str(error))
 
 
 def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Problem:
@@ -216,7 +230,7 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
             because_of=error.because_of,
         )
     if isinstance(error, InvalidChange):
-        return field_invalid(str(error).split(" ", 1)[0], str(error))
+        return invalid_change(error)
     if isinstance(error, CommitUncertain):
         return commit_uncertain(idempotency_key, error.reason)
     if isinstance(error, TransactionContended):

@@ -5,32 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from oldhost_sync.api import limits
+from oldhost_sync.api.field_types import Id, Key, Moment, Name, UnitNameText, UnitStatusText
 from oldhost_sync.api.problems import ProblemBody
-from oldhost_sync.policy.limits import (
-    BATCH_CHANGES_MAX,
-    ID_LENGTH_MAX,
-    NAME_PATTERN,
-    TEXT_LENGTH_MAX,
-    UNIT_NAME_LENGTH_MAX,
-    UNIT_STATUS_LENGTH_MAX,
-)
+from oldhost_sync.policy.limits import BATCH_CHANGES_MAX, TEXT_LENGTH_MAX
 
-_NAME = f"^{NAME_PATTERN}$"
 KEY = "3f6c2b1e-0a57-4f0e-9a5e-0d1f6f2f7a11"
 
-
-def _time_as_text(value: object) -> object:
-    if isinstance(value, str) or value is None or isinstance(value, datetime):
-        return value
-    raise ValueError("a time is text such as 2026-05-01T12:00:00Z")
-
-
-Instant = Annotated[AwareDatetime, BeforeValidator(_time_as_text)]
-Name = Annotated[str, Field(pattern=_NAME)]
-EntityId = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX, description="Printable characters.")]
 Reason = Annotated[str, Field(min_length=1, max_length=TEXT_LENGTH_MAX, description="Why; recorded in the audit.")]
 
 
@@ -43,10 +26,8 @@ class Request(BaseModel):
 class Keyed(Request):
     """A request that records something, under an idempotency key that the caller may choose."""
 
-    idempotency_key: str | None = Field(
+    idempotency_key: Key | None = Field(
         default=None,
-        pattern="^[!-~]+$",
-        max_length=limits.REQUEST_KEY_LENGTH_MAX,
         description="Your name for this request, like the Idempotency-Key header; if both are given they must be "
         "equal. If neither is given, the server creates one.",
         examples=[KEY],
@@ -59,37 +40,35 @@ class Keyed(Request):
 class UnitStatus(Keyed):
     """A unit's new status."""
 
-    status: str = Field(min_length=1, max_length=UNIT_STATUS_LENGTH_MAX, examples=["Clean"])
+    status: UnitStatusText = Field(examples=["Clean"])
 
 
 class UnitDetails(Keyed):
     """A unit's details; a `status` is recorded as a separate change."""
 
-    name: str = Field(min_length=1, max_length=UNIT_NAME_LENGTH_MAX, examples=["Seaview 12"])
-    property_id: str | None = Field(default=None, min_length=1, max_length=ID_LENGTH_MAX, examples=["seaview"])
-    status: str | None = Field(default=None, min_length=1, max_length=UNIT_STATUS_LENGTH_MAX, examples=["Clean"])
+    name: UnitNameText = Field(examples=["Seaview 12"])
+    property_id: Id | None = Field(default=None, examples=["seaview"])
+    status: UnitStatusText | None = Field(default=None, examples=["Clean"])
 
 
 class NewChange(Keyed):
     """A change of any entity. The server's rules decide its class (EMERGENCY, TXN, LWW) by `event_type`."""
 
     entity_type: Name = Field(examples=["unit"])
-    entity_id: EntityId = Field(examples=["12B"])
+    entity_id: Id = Field(examples=["12B"])
     event_type: Name = Field(examples=["door_code_changed"])
     payload: dict[str, Any] = Field(examples=[{"door_code": "4711"}], description="At most 30 KiB of JSON, 16 levels.")
-    occurred_at: Instant | None = Field(
+    occurred_at: Moment | None = Field(
         default=None, description="When it happened in your application. For information: it does not affect the order."
     )
-    not_before: Instant | None = Field(default=None, description="Record the change at this time, not earlier.")
+    not_before: Moment | None = Field(default=None, description="Record the change at this time, not earlier.")
 
 
 class BatchChange(NewChange):
     """One change of a batch, with its own idempotency key."""
 
-    idempotency_key: str | None = Field(
+    idempotency_key: Key | None = Field(
         default=None,
-        pattern="^[!-~]+$",
-        max_length=limits.REQUEST_KEY_LENGTH_MAX,
         description="Your name for this change. If it is missing, it is built from the batch's key and the item's "
         "position (`key:0`); if the batch has no key either, the server creates one.",
         examples=[KEY],
@@ -129,7 +108,7 @@ class Flush(ReasonedRequest):
     """Send changes that wait in the debounce now: those of one entity, or of all entities if neither field is given."""
 
     entity_type: Name | None = Field(default=None, examples=["unit"])
-    entity_id: EntityId | None = Field(default=None, examples=["12B"])
+    entity_id: Id | None = Field(default=None, examples=["12B"])
 
 
 # ------------------------------------------------------------------------------------------------------------- answers

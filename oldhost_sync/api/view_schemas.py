@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from oldhost_sync.api import limits
 from oldhost_sync.api.schemas import KEY, Keyed, ReasonedRequest
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.policy.limits import INTEGER_MAX, TEXT_LENGTH_MAX
 
 
 class ListedChange(BaseModel):
@@ -182,11 +182,11 @@ class LetterGroups(BaseModel):
 class Letters(ReasonedRequest):
     """Which dead letters: either `change_ids`, or a `group` (only its letters up to the id `up_to`)."""
 
-    change_ids: list[Annotated[int, Field(ge=1, le=limits.INTEGER_MAX)]] | None = Field(
+    change_ids: list[Annotated[int, Field(ge=1, le=INTEGER_MAX)]] | None = Field(
         default=None, min_length=1, max_length=limits.LETTERS_AT_ONCE_MAX
     )
     group: str | None = Field(default=None, min_length=1, max_length=TEXT_LENGTH_MAX)
-    up_to: int | None = Field(default=None, ge=1, le=limits.INTEGER_MAX)
+    up_to: int | None = Field(default=None, ge=1, le=INTEGER_MAX)
 
 
 class LetterDecision(BaseModel):

@@ -14,13 +14,14 @@ from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.alert_kinds import KINDS, runbook
+from oldhost_sync.policy.limits import INTEGER_MAX
 from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.user_errors import WRONG, CliError
 
 alerts = typer.Typer(help="Alerts, newest first: one for each cause.", invoke_without_command=True)
 
-AlertId = Annotated[int, typer.Argument(help="The alert's id, as `alerts` shows it.", min=1)]
+AlertId = Annotated[int, typer.Argument(help="The alert's id, as `alerts` shows it.", min=1, max=INTEGER_MAX)]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")]
 Operator = Annotated[
     str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")

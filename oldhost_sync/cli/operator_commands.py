@@ -11,6 +11,7 @@ from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_name, update
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.actor import Channel
+from oldhost_sync.policy.limits import INTEGER_MAX
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.views import overview
 from oldhost_sync.user_errors import WRONG, CliError
@@ -20,7 +21,9 @@ Reason = Annotated[str, typer.Option("--reason", "-r", help="The reason; it is r
 Operator = Annotated[
     str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
 ]
-ChangeId = Annotated[int, typer.Argument(help="The rejected change's id, as `dead-letters list` shows it.", min=1)]
+ChangeId = Annotated[
+    int, typer.Argument(help="The rejected change's id, as `dead-letters list` shows it.", min=1, max=INTEGER_MAX)
+]
 
 dead_letters = typer.Typer(no_args_is_help=True, help="Changes that OldHost rejected: list, retry or discard them.")
 
@@ -64,7 +67,10 @@ def resolve(
     ],
     reason: Reason,
     epoch: Annotated[
-        int, typer.Option(min=0, help="The halt's, as `status` shows it: another halt is refused. 0: whatever it is.")
+        int,
+        typer.Option(
+            min=0, max=INTEGER_MAX, help="The halt's, as `status` shows it: another halt is refused. 0: whatever it is."
+        ),
     ] = 0,
     operator: Operator = None,
     as_json: AsJson = False,
@@ -75,7 +81,7 @@ def resolve(
 
 def list_dead_letters(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 100,
-    after: Annotated[int, typer.Option(min=0, help="Only those with a larger id.")] = 0,
+    after: Annotated[int, typer.Option(min=0, max=INTEGER_MAX, help="Only those with a larger id.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Undecided dead letters, oldest first."""

@@ -11,6 +11,7 @@ from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import query
 from oldhost_sync.environment import in_database, settings
+from oldhost_sync.policy.limits import INTEGER_MAX
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.views.search import search as search_all
 from oldhost_sync.user_errors import FAILED
@@ -62,9 +63,9 @@ def upcoming(
 
 def audit(
     action: Annotated[str | None, typer.Option(help="Only acts of this kind: pause, retry, discard …")] = None,
-    change: Annotated[int | None, typer.Option(min=1, help="Only acts about this change.")] = None,
+    change: Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Only acts about this change.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50,
-    before: Annotated[int | None, typer.Option(min=1, help="Only acts with a smaller number.")] = None,
+    before: Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Only acts with a smaller number.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Who did what and why, newest first."""

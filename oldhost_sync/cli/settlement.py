@@ -12,6 +12,8 @@ import typer
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.environment import database, settings
+from oldhost_sync.fields.errors import InvalidField
+from oldhost_sync.fields.moment import read_day
 from oldhost_sync.settings import Settings
 from oldhost_sync.settlement.day_settlement import settle_next
 from oldhost_sync.settlement.folder import SettlementFolder
@@ -135,9 +137,9 @@ def _folder(config: Settings, given: Path | None) -> SettlementFolder:
 
 def _day(value: str | None) -> date | None:
     try:
-        return None if value is None else date.fromisoformat(value)
-    except ValueError:
-        raise CliError(f"{value!r} is not a day; give it as 2026-11-01.", WRONG) from None
+        return None if value is None else read_day("--since", value)
+    except InvalidField as error:
+        raise CliError(f"{error}.", WRONG) from None
 
 
 def _state(day: SettledDay, is_there: bool) -> str:

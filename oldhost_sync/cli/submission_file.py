@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.fields import json_text
 from oldhost_sync.store.errors import InvalidChange
 from oldhost_sync.store.intake.submitted_keys import known_hashes
-from oldhost_sync.store.intake.validation import Acceptable, accept
+from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields, refusing
 from oldhost_sync.store.transactions import run_in_transaction
-
-REQUIRED = ("entity_type", "entity_id", "event_type", "payload")
-FIELDS = (*REQUIRED, "idempotency_key", "occurred_at", "not_before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,61 +104,17 @@ def check_known_keys(engine: Engine, host: str, checked: Checked) -> Checked:
 
 
 def read_json(text: str | bytes) -> Any:
-    """JSON as the API reads it: no duplicate names, no NaN; InvalidChange says where it is wrong."""
-    try:
-        text = text.decode() if isinstance(text, bytes) else text  # json itself would guess the encoding
-        return json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
-    except UnicodeDecodeError:
-        raise InvalidChange("it is not UTF-8") from None
-    except RecursionError:
-        raise InvalidChange("it nests too deeply") from None
-    except json.JSONDecodeError as error:
-        raise InvalidChange(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
-    except ValueError:  # json has no position for this: Python's limit on the digits of an integer
-        raise InvalidChange("it has a number with too many digits") from None
+    """JSON as the API reads it; InvalidChange says where it is wrong."""
+    with refusing():
+        return json_text.read_json(text)
 
 
 def _check_line(host: str, number: int, raw: bytes, fallback_key: str) -> FileLine:
-    value = read_json(raw)
-    if not isinstance(value, dict):
-        raise InvalidChange("it is not a JSON object")
-    return _check_change(host, number, raw, value, fallback_key)
+    return _check_change(host, number, raw, read_json(raw), fallback_key)
 
 
-def _check_change(host: str, number: int, raw: bytes, value: Mapping[str, Any], fallback_key: str | None) -> FileLine:
-    unknown = [name for name in value if name not in FIELDS]
-    if unknown:
-        raise InvalidChange(f"it has unknown fields: {', '.join(unknown[:5])}; known are {', '.join(FIELDS)}")
-    missing = [name for name in REQUIRED if value.get(name) is None]
-    if missing:
-        raise InvalidChange(f"it lacks {', '.join(missing)}")
-    change = {name: value[name] for name in REQUIRED}
-    change |= {name: _time(name, value.get(name)) for name in ("occurred_at", "not_before")}
-    key = value.get("idempotency_key")
-    accepted = accept(host=host, source="cli", idempotency_key=fallback_key if key is None else key, **change)
-    return FileLine(number, raw, accepted)
-
-
-def _time(name: str, value: object) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        moment = None
-    if moment is None or moment.utcoffset() is None:
-        raise InvalidChange(f"{name} must be a time with a time zone, such as 2026-05-01T12:00:00Z")
-    return moment
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in made:
-            raise InvalidChange(f"it has the name {name!r} twice")
-        made[name] = value
-    return made
-
-
-def _no_constant(name: str) -> Any:
-    raise InvalidChange(f"it has {name}, which is not JSON")
+def _check_change(host: str, number: int, raw: bytes, value: object, fallback_key: str | None) -> FileLine:
+    given = change_fields(value)
+    if given["idempotency_key"] is None:
+        given["idempotency_key"] = fallback_key
+    return FileLine(number, raw, accept(host=host, source="cli", **given))

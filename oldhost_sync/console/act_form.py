@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from oldhost_sync.api.schemas import EntityId, Name, ReasonedRequest
+from oldhost_sync.api.field_types import Id, Name
+from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import HOST_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MAX, PAYLOAD_BYTES_MAX, TEXT_LENGTH_MAX
 
@@ -19,7 +20,7 @@ class EntityAct(ReasonedRequest):
     """On one entity."""
 
     entity_type: Name
-    entity_id: EntityId
+    entity_id: Id
 
 
 class RuleAct(ReasonedRequest):

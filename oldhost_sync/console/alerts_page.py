@@ -11,10 +11,10 @@ from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api import limits
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.alert_acts import act_on_alert
 from oldhost_sync.api.bodies import checked
+from oldhost_sync.api.field_types import RowId
 from oldhost_sync.api.keys import read_number_cursor
 from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.console.forms import read_fields
@@ -28,7 +28,7 @@ from oldhost_sync.store.ledger.halt_decision import read_decision
 
 ALERTS = f"{PREFIX}/alerts"
 ALERTS_SHOWN = 100
-AlertId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX)]
+AlertId = Annotated[RowId, Path()]
 KindName = Annotated[str, Query(max_length=EVENT_TYPE_LENGTH_MAX)]
 Group = tuple[str, AlertKind | None, list[RaisedAlert]]
 

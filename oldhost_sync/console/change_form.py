@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from oldhost_sync.api.change_query import ANSWER_LENGTH_MAX, WAITED_S_MAX
-from oldhost_sync.api.schemas import EntityId, Name
+from oldhost_sync.api.field_types import Id, Name
 from oldhost_sync.policy.changes import PriorityClass
 
 HOURS_MAX = WAITED_S_MAX / 3_600
@@ -41,13 +41,13 @@ class FilledForm(BaseModel):
     """The fields that are filled in, parsed."""
 
     entity_type: Name | None = None
-    entity_id: EntityId | None = None
+    entity_id: Id | None = None
     outcome: (
         Literal["OUTSTANDING", "APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED"] | None
     ) = None
     priority_class: PriorityClass | None = None
     event_type: Name | None = None
-    property_id: EntityId | None = None
+    property_id: Id | None = None
     answer: str | None = None
     newer_hours: Hours | None = None
     older_hours: Hours | None = None

@@ -9,10 +9,10 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api import limits
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.access.ownership import source_of
 from oldhost_sync.api.bodies import checked, parse_json
+from oldhost_sync.api.field_types import RowId
 from oldhost_sync.api.letter_decisions import decide_one, replace_letter
 from oldhost_sync.api.problems import field_invalid, unknown_change
 from oldhost_sync.api.schemas import ReasonedRequest
@@ -25,7 +25,7 @@ from oldhost_sync.store.views.change_status import find_fate_of_id
 from oldhost_sync.store.views.payloads import payload_of
 
 _CHANGE = CHANGES + "/{change_id}"
-ChangeId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX)]
+ChangeId = Annotated[RowId, Path()]
 
 
 class ChangePage(Page):

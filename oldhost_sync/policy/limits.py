@@ -14,7 +14,11 @@ EVENT_TYPE_LENGTH_MAX = 64
 
 # Ids and keys are printable text. Keys are ASCII: they travel in HTTP headers.
 ID_LENGTH_MAX = 128
+KEY_PATTERN = "[!-~]+"
+# A key as it is stored; and as an application may give it: keys that are derived from it are longer (`key/status`,
+# `key:499`).
 IDEMPOTENCY_KEY_LENGTH_MAX = 128
+KEY_LENGTH_MAX = 120
 SOURCE_LENGTH_MAX = 64
 
 # OldHost refuses bodies over 64 KiB (docs/protocol.md). The body for a unit has its payload twice: as a whole, and its
@@ -39,9 +43,15 @@ OPERATOR_LENGTH_MAX = 128
 
 # A check-in is never planned further ahead; a larger value is a mistake in the unit of time.
 NOT_BEFORE_DAYS_MAX = 1100
-# `occurred_at` is data, but DATETIME must be able to hold it.
-OCCURRED_AT_YEAR_MIN = 1970
-OCCURRED_AT_YEAR_MAX = 9998
+# RFC 3339, with an offset and without leap seconds.
+MOMENT_PATTERN = (
+    r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?"
+    r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+)
+# Every moment from outside: DATETIME holds it, and so it does after a day is added or subtracted.
+YEAR_MIN, YEAR_MAX = 1970, 9998
+# The range that MariaDB's JSON functions, JavaScript bridges and C# clients all support: signed 64 bit.
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
 # Changes of one batch: some 50 ms in the database, during which their entities are locked.
 BATCH_CHANGES_MAX = 500

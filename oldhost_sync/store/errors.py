@@ -96,7 +96,11 @@ class TransactionNeeded(StoreError):
 
 
 class InvalidChange(StoreError):
-    """The change is outside the limits or has a field of the wrong type; the message says which field and why."""
+    """The change is outside the limits or has a field of the wrong type; the message says which `field` and why."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class IdempotencyConflict(InvalidChange):

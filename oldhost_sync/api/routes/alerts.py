@@ -12,13 +12,14 @@ from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.alert_acts import act_on_alert
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.field_types import Flag, RowId
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
 from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.policy.alert_kinds import may_close, runbook
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
 from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
 
-AlertId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The alert's id")]
+AlertId = Annotated[RowId, Path(description="The alert's id")]
 
 
 class AlertRoutes:
@@ -38,7 +39,7 @@ class AlertRoutes:
 
     async def list(
         self,
-        open: Annotated[bool, Query(description="Only open ones; see `state`")] = True,  # noqa: A002 - the query's word
+        open: Annotated[Flag, Query(description="Only open ones; see `state`")] = True,  # noqa: A002 - the query's word
         state: Annotated[State | None, Query(description="Use instead of `open`: open, closed or all")] = None,
         kind: Annotated[
             str | None, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX, description="Only alerts of this kind")

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Query
 from oldhost_sync.api import limits
 from oldhost_sync.api.access.auth import WATCHERS, adder
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.field_types import RowId
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
 from oldhost_sync.api.schemas import AuditEntry, AuditPage
 from oldhost_sync.store.audit import ACTION_LENGTH_MAX, list_acts
@@ -17,7 +18,7 @@ from oldhost_sync.store.audit import ACTION_LENGTH_MAX, list_acts
 Action = Annotated[
     str | None, Query(min_length=1, max_length=ACTION_LENGTH_MAX, description="pause, resume, flush, retry, discard …")
 ]
-ChangeId = Annotated[int | None, Query(ge=1, le=limits.INTEGER_MAX, description="Only actions on this change")]
+ChangeId = Annotated[RowId | None, Query(description="Only actions on this change")]
 
 
 class AuditRoutes:

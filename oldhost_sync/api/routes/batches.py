@@ -22,18 +22,18 @@ from oldhost_sync.api import limits, schemas
 from oldhost_sync.api.access.auth import WRITERS, adder, caller_of
 from oldhost_sync.api.access.doors import PROBLEM_KEY
 from oldhost_sync.api.access.ownership import source_of
-from oldhost_sync.api.bodies import checked, parse_json, read_bytes, shaped, write_body
+from oldhost_sync.api.bodies import parse_json, read_bytes, shaped, write_body
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import RequestKey, request_key
-from oldhost_sync.api.problems import Problem, commit_uncertain, of_store_error
+from oldhost_sync.api.problems import Problem, commit_uncertain, invalid_change, of_store_error
 from oldhost_sync.api.responses import accepted_fields
-from oldhost_sync.api.schemas import BatchAccepted, BatchChange, NewChanges
-from oldhost_sync.policy.limits import BATCH_CHANGES_MAX
+from oldhost_sync.api.schemas import BatchAccepted, NewChanges
+from oldhost_sync.policy.limits import BATCH_CHANGES_MAX, IDEMPOTENCY_KEY_LENGTH_MAX, KEY_LENGTH_MAX
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, InvalidChange, TransactionContended
 from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_batch import Item, Result, Unacceptable
 from oldhost_sync.store.intake.change_recorder import RecordedChange
-from oldhost_sync.store.intake.validation import Acceptable, accept
+from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
 
 _CLEAN = {
     "entity_type": "unit",
@@ -118,30 +118,20 @@ def read_batch(body: bytes, host: str, request: Request) -> Batch:
         item: Item
         try:
             item = _item(change, index, host, source, key)
-        except (Problem, InvalidChange) as error:
-            batch.problems[index] = of_store_error(error) if isinstance(error, InvalidChange) else error
-            item = Unacceptable(InvalidChange(str(error)), _entity(change))
+        except InvalidChange as error:
+            batch.problems[index] = invalid_change(error, f"body.changes.{index}")
+            item = Unacceptable(error, _entity(change))
         batch.items.append(item)
         batch.keys.append(item.idempotency_key if isinstance(item, Acceptable) else _text(change, "idempotency_key"))
     return batch
 
 
 def _item(change: Any, index: int, host: str, source: str, key: RequestKey) -> Acceptable:
-    given = checked(change, BatchChange, f"body.changes.{index}")
-    own = given.idempotency_key
-    if own is None and not key.is_new:
-        own = f"{key.text}:{index}"
-    return accept(
-        host,
-        given.entity_type,
-        given.entity_id,
-        given.event_type,
-        given.payload,
-        own,
-        given.occurred_at,
-        given.not_before,
-        source,
-    )
+    given = change_fields(change)
+    key_length_max = KEY_LENGTH_MAX
+    if given["idempotency_key"] is None and not key.is_new:
+        given["idempotency_key"], key_length_max = f"{key.text}:{index}", IDEMPOTENCY_KEY_LENGTH_MAX
+    return accept(host=host, source=source, key_length_max=key_length_max, **given)
 
 
 def _entity(change: Any) -> tuple[str, str] | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request, Response
 from sqlalchemy.engine import Connection
@@ -15,17 +16,18 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.api import limits
 from oldhost_sync.api.access.auth import READERS, WRITERS, Caller, adder, caller_of
 from oldhost_sync.api.access.ownership import may_see, owns, source_of
-from oldhost_sync.api.bodies import read_body, write_body
+from oldhost_sync.api.bodies import read_value, write_body
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_key
-from oldhost_sync.api.problems import Problem, cursor_gone, unknown_change
+from oldhost_sync.api.problems import Problem, cursor_gone, invalid_change, unknown_change
 from oldhost_sync.api.responses import accepted_answer, recorded, recorded_answer
 from oldhost_sync.api.schemas import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from oldhost_sync.settings import Role
+from oldhost_sync.store.errors import InvalidChange
 from oldhost_sync.store.intake import schedule
 from oldhost_sync.store.intake.change_recorder import SCHEDULED, RecordedChange, record_change
-from oldhost_sync.store.intake.validation import accept
+from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
 from oldhost_sync.store.views import change_feed, change_status
 
 # `:path`, because a key may hold a slash.
@@ -69,30 +71,33 @@ class ChangeRoutes:
 
     async def create(self, request: Request) -> Response:
         """Recorded at once, or kept until `not_before`. The server's rules decide its class, the database its order."""
-        body = await read_body(request, NewChange)
-        key = request_key(request, body.idempotency_key)
         host, source = self._dependencies.host, source_of(request)
+        try:
+            given = change_fields(await read_value(request))
+            change = accept(host=host, source=source, **given)
+        except InvalidChange as error:
+            raise invalid_change(error, "body") from None
+        key = request_key(request, given["idempotency_key"])
+        change = replace(change, idempotency_key=key.text, key_is_new=key.is_new)
         caller, quotas = caller_of(request), self._dependencies.quotas
-        quotas.changes(caller, [body.event_type])
-        if body.not_before is not None:
-            fn = partial(self._schedule, body=body, key=key.text, source=source)
-            with quotas.given_back(caller, [body.event_type]):
+        quotas.changes(caller, [change.event_type])
+        if change.not_before is not None:
+            fn = partial(self._schedule, change=change, given=given)
+            with quotas.given_back(caller, [change.event_type]):
                 return accepted_answer(await recorded(self._dependencies.database.run(fn), key))
-        change = accept(host=host, source=source, **body.model_dump() | {"idempotency_key": key.text})
         return await recorded_answer(self._dependencies.commits, change, key)
 
-    def _schedule(self, connection: Connection, *, body: NewChange, key: str, source: str) -> RecordedChange:
-        host = self._dependencies.host
-        given = body.model_dump() | {"idempotency_key": key}
-        change = record_change(connection, host=host, source=source, **given)
-        if not change.duplicate:
-            self._dependencies.quotas.scheduled(connection, [accept(host=host, source=source, **given)])
-        elif change.scheduled_id is None:
+    def _schedule(self, connection: Connection, *, change: Acceptable, given: Mapping[str, Any]) -> RecordedChange:
+        host, key = change.host, change.idempotency_key
+        recorded = record_change(connection, host=host, source=change.source, **{**given, "idempotency_key": key})
+        if not recorded.duplicate:
+            self._dependencies.quotas.scheduled(connection, [change])
+        elif recorded.scheduled_id is None:
             # It was scheduled and has been recorded since: the first answer was that for the scheduled change.
             scheduled = schedule.scheduled_of_key(connection, host, key)
             if scheduled is not None:
-                return replace(change, scheduled_id=scheduled.scheduled_id, sync_status=SCHEDULED)
-        return change
+                return replace(recorded, scheduled_id=scheduled.scheduled_id, sync_status=SCHEDULED)
+        return recorded
 
     async def fate(self, request: Request, idempotency_key: Key) -> Fate:
         """All steps with their times (accepted, relayed, reserved, sent, answered), and what the change is waiting for.

@@ -14,6 +14,7 @@ from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.access.ownership import source_of
 from oldhost_sync.api.bodies import json_body, read_body, write_body
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.field_types import RowId
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor, request_key
 from oldhost_sync.api.letter_decisions import decide_group, decide_letters, decide_one, replace_letter
 from oldhost_sync.api.problems import field_invalid
@@ -23,7 +24,7 @@ from oldhost_sync.store.intake.replacement import Correction
 from oldhost_sync.store.views import overview
 from oldhost_sync.store.views.dead_letter_groups import ids_of_group, list_groups
 
-ChangeId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The rejected change's id")]
+ChangeId = Annotated[RowId, Path(description="The rejected change's id")]
 Group = Annotated[
     str | None, Query(min_length=1, max_length=TEXT_LENGTH_MAX, description="Only letters of this group (its `reason`)")
 ]

@@ -10,15 +10,15 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.field_types import Flag, Id, Name
 from oldhost_sync.api.problems import Problem, forbidden
 from oldhost_sync.api.view_schemas import Entity
-from oldhost_sync.policy.limits import ID_LENGTH_MAX, NAME_PATTERN
 from oldhost_sync.store.views.entity_comparison import EntityView, compare_entity
 from oldhost_sync.store.views.payloads import note_entity_read
 
-EntityType = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$", examples=["unit"])]
-EntityId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH_MAX, examples=["12B"])]
-Payloads = Annotated[bool, Query(description="Include the payloads; only for role ops, and recorded in the audit")]
+EntityType = Annotated[Name, Path(examples=["unit"])]
+EntityId = Annotated[Id, Path(examples=["12B"])]
+Payloads = Annotated[Flag, Query(description="Include the payloads; only for role ops, and recorded in the audit")]
 
 
 class EntityRoutes:

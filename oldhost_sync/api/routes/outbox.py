@@ -12,6 +12,7 @@ from oldhost_sync.api.access.auth import OPERATORS, READERS, WATCHERS, adder, ca
 from oldhost_sync.api.access.ownership import may_see
 from oldhost_sync.api.change_query import ChangeQuery
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.field_types import RowId
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor, read_scheduled_cursor, scheduled_cursor
 from oldhost_sync.api.problems import unknown_change
 from oldhost_sync.api.schemas import Fate
@@ -21,7 +22,7 @@ from oldhost_sync.store.views.payloads import payload_of
 from oldhost_sync.store.views.scheduled_list import list_scheduled
 
 _CHANGE = "/api/outbox/{change_id}"
-ChangeId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The change's id")]
+ChangeId = Annotated[RowId, Path(description="The change's id")]
 
 
 class OutboxRoutes:

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator
 
 from oldhost_sync.api.access.auth import WATCHERS, adder
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.field_types import Decimal, Flag, Whole
 from oldhost_sync.api.planner_process import PlanRequest
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.api.view_schemas import Plan, PlanSample
@@ -32,25 +33,25 @@ def _figure(name: str) -> Any:
 
 def wanted_plan(
     from_now: Annotated[
-        bool, Query(description="Begin with the outstanding and scheduled changes, with the writer's settings")
+        Flag, Query(description="Begin with the outstanding and scheduled changes, with the writer's settings")
     ] = False,
-    rate: Annotated[float, Query(ge=0, description="With `from_now`: new changes per second, in this mix")] = 0.0,
-    units: Annotated[int, _figure("units")] = _PEAK.units,
-    changes: Annotated[int, _figure("changes")] = _PEAK.changes,
-    emergency_share: Annotated[float, _figure("emergency_share")] = _PEAK.emergency_share,
-    txn_share: Annotated[float, _figure("txn_share")] = _PEAK.txn_share,
-    duration_s: Annotated[float, _figure("duration_s")] = _PEAK.duration_s,
-    bursts: Annotated[int, _figure("bursts")] = _PEAK.bursts,
-    burst_changes: Annotated[int, _figure("burst_changes")] = _PEAK.burst_changes,
-    burst_per_s: Annotated[float, _figure("burst_per_s")] = _PEAK.burst_per_s,
-    ban_at_s: Annotated[float | None, BeforeValidator(_blank_is_none), _figure("ban_at_s")] = _PEAK.ban_at_s,
-    ban_s: Annotated[float, _figure("ban_s")] = _PEAK.ban_s,
-    latency_ms: Annotated[float, _figure("latency_ms")] = _PEAK.latency_ms,
-    debounce_s: Annotated[float, _figure("debounce_s")] = _PEAK.debounce_s,
-    max_wait_s: Annotated[float, _figure("max_wait_s")] = _PEAK.max_wait_s,
-    txn_per_lww: Annotated[int, _figure("txn_per_lww")] = _PEAK.txn_per_lww,
-    early_send_s: Annotated[float, _figure("early_send_s")] = _PEAK.early_send_s,
-    seed: Annotated[int, _figure("seed")] = _PEAK.seed,
+    rate: Annotated[Decimal, Query(ge=0, description="With `from_now`: new changes per second, in this mix")] = 0.0,
+    units: Annotated[Whole, _figure("units")] = _PEAK.units,
+    changes: Annotated[Whole, _figure("changes")] = _PEAK.changes,
+    emergency_share: Annotated[Decimal, _figure("emergency_share")] = _PEAK.emergency_share,
+    txn_share: Annotated[Decimal, _figure("txn_share")] = _PEAK.txn_share,
+    duration_s: Annotated[Decimal, _figure("duration_s")] = _PEAK.duration_s,
+    bursts: Annotated[Whole, _figure("bursts")] = _PEAK.bursts,
+    burst_changes: Annotated[Whole, _figure("burst_changes")] = _PEAK.burst_changes,
+    burst_per_s: Annotated[Decimal, _figure("burst_per_s")] = _PEAK.burst_per_s,
+    ban_at_s: Annotated[Decimal | None, BeforeValidator(_blank_is_none), _figure("ban_at_s")] = _PEAK.ban_at_s,
+    ban_s: Annotated[Decimal, _figure("ban_s")] = _PEAK.ban_s,
+    latency_ms: Annotated[Decimal, _figure("latency_ms")] = _PEAK.latency_ms,
+    debounce_s: Annotated[Decimal, _figure("debounce_s")] = _PEAK.debounce_s,
+    max_wait_s: Annotated[Decimal, _figure("max_wait_s")] = _PEAK.max_wait_s,
+    txn_per_lww: Annotated[Whole, _figure("txn_per_lww")] = _PEAK.txn_per_lww,
+    early_send_s: Annotated[Decimal, _figure("early_send_s")] = _PEAK.early_send_s,
+    seed: Annotated[Whole, _figure("seed")] = _PEAK.seed,
 ) -> PlanRequest:
     """The plan that the query asks for. Raises a Problem that names an invalid parameter."""
     given = locals()

@@ -9,11 +9,11 @@ from fastapi import FastAPI, Path, Request
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.field_types import Name
 from oldhost_sync.api.view_schemas import NewRule, Rule, Rules
-from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
 
-EventType = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$", examples=["rate_changed"])]
+EventType = Annotated[Name, Path(examples=["rate_changed"])]
 
 
 class RuleRoutes:

@@ -13,16 +13,16 @@ from oldhost_sync.api.access.auth import READERS, WRITERS, adder, caller_of
 from oldhost_sync.api.access.ownership import source_of
 from oldhost_sync.api.bodies import read_body, write_body
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.field_types import Id, UnitNameText
 from oldhost_sync.api.keys import Cursor, Limit, read_text_cursor, request_key, text_cursor
 from oldhost_sync.api.problems import Problem, method_not_allowed
 from oldhost_sync.api.responses import accepted_answer, recorded, recorded_answer
 from oldhost_sync.api.schemas import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
-from oldhost_sync.policy.limits import ID_LENGTH_MAX, UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store.views import units as store
 
 # `:path`, because an id may hold a slash.
 _UNIT = "/api/units/{unit_id:path}"
-UnitId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH_MAX, description="The unit's id", examples=["12B"])]
+UnitId = Annotated[Id, Path(description="The unit's id", examples=["12B"])]
 SyncStatus = Literal["PENDING_SYNC", "SYNCED", "SYNC_FAILED"]
 
 _STATUS = "/status"
@@ -79,12 +79,8 @@ class UnitRoutes:
     async def list(
         self,
         sync_status: Annotated[SyncStatus | None, Query(description="Only units in this state")] = None,
-        property_id: Annotated[
-            str | None, Query(min_length=1, max_length=ID_LENGTH_MAX, description="Only units of this property")
-        ] = None,
-        name: Annotated[
-            str | None, Query(min_length=1, max_length=UNIT_NAME_LENGTH_MAX, description="Only units with this name")
-        ] = None,
+        property_id: Annotated[Id | None, Query(description="Only units of this property")] = None,
+        name: Annotated[UnitNameText | None, Query(description="Only units with this name")] = None,
         cursor: Cursor = None,
         limit: Limit = limits.PAGE_DEFAULT,
     ) -> UnitPage:

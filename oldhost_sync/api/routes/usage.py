@@ -9,10 +9,11 @@ from fastapi import FastAPI, Query
 
 from oldhost_sync.api.access.auth import WATCHERS, adder
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.field_types import Whole
 from oldhost_sync.api.usage_schemas import QuotasOfATokenAMinute, TokenUsed, UsageOfTokens
 from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
 
-Minutes = Annotated[int, Query(ge=1, le=MINUTES_KEPT, description="The number of minutes, including the present one")]
+Minutes = Annotated[Whole, Query(ge=1, le=MINUTES_KEPT, description="The number of minutes, including the present one")]
 
 
 class UsageRoutes:

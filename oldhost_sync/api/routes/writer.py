@@ -12,9 +12,9 @@ from oldhost_sync.api import limits, schemas, view_schemas
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, operator_request
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.field_types import Id, Name, Whole
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.schemas import Flush, ReasonedRequest, Resolve
-from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
 from oldhost_sync.store.ledger.halt_consequences import read_halt
 
 _ACT_ERRORS = (405, 409, 413, 415, 422)
@@ -58,14 +58,14 @@ class WriterRoutes:
 
     async def find(
         self,
-        entity_id: Annotated[str, Query(min_length=1, max_length=ID_LENGTH_MAX)],
-        entity_type: Annotated[str, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX)] = "unit",
+        entity_id: Annotated[Id, Query()],
+        entity_type: Annotated[Name, Query()] = "unit",
     ) -> schemas.EntityInWriter:
         """Changes wait in the debounce or in a lane, are in flight, or are held behind a rejected change."""
         found = await self._dependencies.writer.query("find", entity_type, entity_id)
         return schemas.EntityInWriter(entity_type=entity_type, entity_id=entity_id, workflow=found)
 
-    async def upcoming(self, count: Annotated[int, Query(ge=1, le=limits.UPCOMING_MAX)] = 20) -> schemas.Upcoming:
+    async def upcoming(self, count: Annotated[Whole, Query(ge=1, le=limits.UPCOMING_MAX)] = 20) -> schemas.Upcoming:
         """In the order in which they would be sent if no further changes arrived."""
         return schemas.Upcoming(upcoming=await self._dependencies.writer.query("upcoming", count))
 

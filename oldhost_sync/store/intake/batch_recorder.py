@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
-from inspect import signature
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -60,7 +59,7 @@ from oldhost_sync.store.intake.change_recorder import (
     stored,
 )
 from oldhost_sync.store.intake.rules import classes_of
-from oldhost_sync.store.intake.validation import Acceptable, accept
+from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
 from oldhost_sync.store.prerequisites import require_hosts
 from oldhost_sync.store.transactions import DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, error_code
 
@@ -86,7 +85,6 @@ _KNOWN = {
     )
     for table, columns in (("outbox_events", CHANGE_COLUMNS), ("scheduled_changes", SCHEDULED_COLUMNS))
 }
-_FIELDS = tuple(name for name in signature(accept).parameters if name not in {"host", "source"})
 
 
 class LockWaits(Enum):
@@ -137,22 +135,17 @@ def record_changes(
 
 
 def _item(host: str, source: str, change: object) -> Item:
-    if not isinstance(change, Mapping):
-        return Unacceptable(InvalidChange(f"a change must be an object, not {type(change).__name__}"), None)
-    given: dict[str, Any] = {name: change.get(name) for name in _FIELDS}
     try:
-        _check_names(change)
-        return accept(host=host, source=source, **given)
+        return accept(host=host, source=source, **change_fields(change))
     except InvalidChange as error:
-        entity_type, entity_id = given["entity_type"], given["entity_id"]
-        named = isinstance(entity_type, str) and isinstance(entity_id, str)
-        return Unacceptable(error, (entity_type, entity_id) if named else None)
+        return Unacceptable(error, _entity_of(change))
 
 
-def _check_names(change: Mapping[str, Any]) -> None:
-    unknown = [str(name) for name in change if name not in _FIELDS]
-    if unknown:
-        raise InvalidChange(f"{unknown[0]} is not a field of a change; the fields are {', '.join(_FIELDS)}")
+def _entity_of(change: object) -> Entity | None:
+    if not isinstance(change, Mapping):
+        return None
+    entity_type, entity_id = change.get("entity_type"), change.get("entity_id")
+    return (entity_type, entity_id) if isinstance(entity_type, str) and isinstance(entity_id, str) else None
 
 
 def record_groups(connection: Connection, host: str, groups: Sequence[Group], waits: LockWaits) -> Attempt:

@@ -15,11 +15,11 @@ from typing import Any
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
+from oldhost_sync.fields.errors import InvalidField
+from oldhost_sync.fields.text import read_id, read_name
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.alert_cause import cause_of
 from oldhost_sync.store.alerts import raise_alert
-from oldhost_sync.store.errors import InvalidChange
-from oldhost_sync.store.intake.validation import check_name, check_text
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
@@ -71,15 +71,13 @@ def _shown(change: Any) -> str:
 
 def _name(value: object) -> str:
     try:
-        check_name("name", value)
-    except InvalidChange:
+        return read_name("name", value)
+    except InvalidField:
         return UNKNOWN
-    return str(value)
 
 
 def _text(value: object) -> str:
     try:
-        check_text("text", value, limits.ID_LENGTH_MAX)
-    except InvalidChange:
+        return read_id("text", value)
+    except InvalidField:
         return UNKNOWN
-    return str(value)

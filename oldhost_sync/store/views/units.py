@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import bindparam, select, text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.errors import IdempotencyConflict
 from oldhost_sync.store.intake.change_recorder import UNIT, RecordedChange, record_accepted
@@ -147,7 +148,9 @@ def _views(connection: Connection, condition: str, values: dict[str, Any]) -> li
 
 def status_change(*, host: str, unit_id: str, status: str, key: str, source: str) -> Acceptable:
     """The change for a new status; InvalidChange when it is outside the limits."""
-    return accept(host, UNIT, unit_id, STATUS_CHANGED, {"status": status}, key, None, None, source)
+    payload = {"status": status}
+    key_length_max = IDEMPOTENCY_KEY_LENGTH_MAX  # it may be derived from the one that was given
+    return accept(host, UNIT, unit_id, STATUS_CHANGED, payload, key, None, None, source, key_length_max)
 
 
 def details_change(*, host: str, unit_id: str, name: str, property_id: str | None, key: str, source: str) -> Acceptable:

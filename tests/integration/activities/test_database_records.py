@@ -20,6 +20,7 @@ from activities.database_records import (
 )
 from activities.left_submissions import LOCKED, TOLD_AFTER_SECONDS, LeftSubmissions
 from activities.long_decisions import unhurried
+from oldhost_sync.fields.change import FIELDS
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.policy.limits import LOCK_WAIT_SECONDS_MAX
@@ -45,11 +46,11 @@ odd_values = odd_text | st.sampled_from(
     ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", 10**30, -(10**400), float("nan"), float("inf"), {}]
 )
 likely_values = st.sampled_from(["unit", "u1", "checked_in", "guest_locked_out", "2026-05-01T12:00:00Z"])
-changes = st.dictionaries(st.sampled_from(database_records.FIELDS) | odd_text, likely_values | odd_values | json_values)
+changes = st.dictionaries(st.sampled_from(FIELDS) | odd_text, likely_values | odd_values | json_values)
 # Right but for one field: gets as far as a change can get.
 nearly_good = st.builds(
     lambda field, value: GOOD | {field: value},
-    st.sampled_from(database_records.FIELDS) | odd_text,
+    st.sampled_from(FIELDS) | odd_text,
     odd_values | json_values,
 )
 
@@ -80,7 +81,7 @@ def test_a_repeated_submission_gets_its_first_answer(world: MariaWorld) -> None:
         (["not an object"], "JSON object"),
         ("too large: 70000 bytes, at most 65536 are taken", "too large: 70000 bytes"),
         (None, "JSON object"),
-        ({}, "missing fields"),
+        ({}, "lacks entity_type, entity_id"),
         (GOOD | {"color": "red"}, "unknown fields: color"),
         (GOOD | {"payload": []}, "payload"),
         (GOOD | {"entity_id": ""}, "entity_id"),

@@ -109,7 +109,7 @@ for _ in range(limits.PAYLOAD_DEPTH_MAX):
         ({"event_type": "unit_details_changed", "payload": {"name": "x" * 256}}, "name"),
         ({"occurred_at": datetime(2026, 5, 1)}, "zone"),  # noqa: DTZ001
         ({"occurred_at": datetime(1066, 1, 1, tzinfo=UTC)}, "occurred_at"),
-        ({"occurred_at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))}, "range"),
+        ({"occurred_at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))}, "in a year from"),
         ({"occurred_at": "2026-05-01T12:00:00"}, "occurred_at"),
         ({"not_before": datetime(2126, 1, 1, tzinfo=UTC)}, "days ahead"),
     ],

@@ -1,0 +1,60 @@
+"""The parsers of fields as types of models and query parameters, with their part of the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from oldhost_sync.fields.errors import InvalidField
+from oldhost_sync.fields.moment import read_moment
+from oldhost_sync.fields.number import read_decimal, read_flag, read_whole
+from oldhost_sync.fields.text import read_id, read_key, read_label, read_name
+from oldhost_sync.policy import limits
+
+# The kind of error whose words are the parser's; `FIELD` in them stands for the field's name.
+OWN_WORDS = "field"
+FIELD = "{field}"
+
+
+def _by(parser: Callable[..., Any], *rest: Any, texts_only: bool = False) -> BeforeValidator:
+    """`texts_only`: a default, or a value that the framework has converted, is taken as it is."""
+
+    def read(value: object) -> Any:
+        if value is None or (texts_only and not isinstance(value, str)):
+            return value
+        try:
+            return parser(FIELD, value, *rest)
+        except InvalidField as error:
+            raise PydanticCustomError(OWN_WORDS, "{message}", {"message": str(error)}) from None
+
+    return BeforeValidator(read)
+
+
+def _text(length_max: int) -> Any:
+    return Field(min_length=1, max_length=length_max)
+
+
+MOMENT_SCHEMA = {
+    "type": "string",
+    "format": "date-time",
+    "pattern": f"^{limits.MOMENT_PATTERN}$",
+    "description": f"RFC 3339 with an offset, in a year from {limits.YEAR_MIN} to {limits.YEAR_MAX}; microseconds "
+    "at most, further digits are cut.",
+}
+
+Moment = Annotated[datetime, _by(read_moment), WithJsonSchema(MOMENT_SCHEMA)]
+Name = Annotated[str, Field(pattern=f"^{limits.NAME_PATTERN}$"), _by(read_name)]
+Id = Annotated[str, _text(limits.ID_LENGTH_MAX), _by(read_id)]
+Key = Annotated[str, Field(pattern=f"^{limits.KEY_PATTERN}$", max_length=limits.KEY_LENGTH_MAX), _by(read_key)]
+UnitStatusText = Annotated[str, _text(limits.UNIT_STATUS_LENGTH_MAX), _by(read_label, limits.UNIT_STATUS_LENGTH_MAX)]
+UnitNameText = Annotated[str, _text(limits.UNIT_NAME_LENGTH_MAX), _by(read_label, limits.UNIT_NAME_LENGTH_MAX)]
+
+# Of query parameters and paths, where everything is text.
+Whole = Annotated[int, _by(read_whole, texts_only=True)]
+Decimal = Annotated[float, _by(read_decimal, texts_only=True)]
+Flag = Annotated[bool, _by(read_flag, texts_only=True)]
+RowId = Annotated[Whole, Field(ge=1, le=limits.INTEGER_MAX)]

@@ -1,0 +1,33 @@
+"""Numbers and flags as text: in query parameters and paths, which have no types of their own."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from oldhost_sync.fields.errors import InvalidField
+from oldhost_sync.policy import limits
+
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_DECIMAL = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?")
+
+
+def read_whole(field: str, text: str) -> int:
+    if not _WHOLE.fullmatch(text) or not limits.INTEGER_MIN <= int(text) <= limits.INTEGER_MAX:
+        raise InvalidField(field, f"{field} must be a whole number in decimal digits, within 64 bit")
+    return int(text)
+
+
+def read_decimal(field: str, text: str) -> float:
+    if not _DECIMAL.fullmatch(text):
+        raise InvalidField(field, f"{field} must be a number in decimal digits, such as 2.5")
+    return float(text)
+
+
+def read_flag(field: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise InvalidField(field, f"{field} must be true or false")
+    return text == "true"
+
+
+assert math.isfinite(float("9" * 19))
