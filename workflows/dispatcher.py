@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import NoResult
     from workflows.clock import now_ms
     from workflows.operator_acts import OperatorActs
+    from workflows.relayed_batches import Relayed
     from workflows.state_list import StateList
 
 # A sweep's page, and how long ago a change must have been relayed to count as missed: a younger one may still arrive.
@@ -40,6 +41,7 @@ class Dispatcher:
         acts: OperatorActs,
         load_persisted_state: Callable[[messages.Outstanding], None],
         listing: StateList,
+        relayed: Relayed,
     ) -> None:
         self._host = host
         self._machine = machine
@@ -47,6 +49,7 @@ class Dispatcher:
         self._acts = acts
         self._load_persisted_state = load_persisted_state
         self._listing = listing
+        self._relayed = relayed
         self._detector = FailureDetector()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._sending: dict[int, None] = {}  # the numbers of the sends under way
@@ -188,6 +191,8 @@ class Dispatcher:
         except NoResult:
             self._machine.sweep_failed(now_ms())
             return
+        if self._relayed.waiting:  # what was relayed before the page was read has come before it: it is missing no more
+            await workflow.wait_condition(lambda: not self._relayed.waiting)
         self._listing.heard(page.lists_states)
         mends_holds = not self._acts.pending
         self._machine.swept(list(page.changes()), page.last_id, page.more, now_ms(), mends_holds=mends_holds)

@@ -64,7 +64,7 @@ class SyncWriterWorkflow:
         self.tell_unreadable_at_ms = 0
         self.listing = StateList(self.host)
         self.dispatcher = Dispatcher(
-            self.host, self.machine, self._wake, self.acts, self._load_persisted_state, self.listing
+            self.host, self.machine, self._wake, self.acts, self._load_persisted_state, self.listing, self.relayed
         )
         self.freeing = free_at_eviction(self.machine.coalescer)
         if release > RELEASE_MIN:
