@@ -86,7 +86,6 @@ class Stack:
             self._start_simulator,
             self._migrate,
             self._start_roles,
-            self._start_writer,
         )
         for step in steps:
             if self.ended.is_set():
@@ -121,6 +120,7 @@ class Stack:
     def role_environment(self) -> dict[str, str]:
         """The environment of every role of this stack."""
         own = {name: value for name, value in self.environment.items() if not name.startswith("SYNC_")}
+        own.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of these processes would compile the product anew
         return {**own, **self.settings.to_environment(), "TEMPORAL_ADDRESS": self.addresses.temporal}
 
     # -------------------------------------------------------------------------------------------------------- servers
@@ -197,13 +197,29 @@ class Stack:
     # ---------------------------------------------------------------------------------------------------------- roles
 
     def _start_roles(self) -> None:
+        """Start all at once: most of a role's start is the loading of its modules."""
         self.tell("Starting API, relay and worker")
-        api = self._start_role("api", "api")
-        for number in range(self.plan.relays):
-            self._start_role("relay", _numbered("relay", number))
-        for number in range(self.plan.workers):
-            self._start_role("worker", _numbered("worker", number))
-        api.wait_until(lambda: _is_healthy(self.addresses.api), READY_SECONDS_MAX)
+        starter = self._starter()
+        try:
+            api = self._start_role("api", "api")
+            for number in range(self.plan.relays):
+                self._start_role("relay", _numbered("relay", number))
+            for number in range(self.plan.workers):
+                self._start_role("worker", _numbered("worker", number))
+            api.wait_until(lambda: _is_healthy(self.addresses.api), READY_SECONDS_MAX)
+            starter.wait_until(lambda: not starter.running, READY_SECONDS_MAX)
+        finally:
+            starter.kill()
+        if starter.wait(0) != 0:
+            raise ChildDied(starter)
+
+    def _starter(self) -> Child:
+        """Starts the writer as a user would, so that the writer can be queried before the first change."""
+        starter = Child(
+            "starter", module("starter"), self.folder.log("starter"), self.role_environment(), ended=self.ended
+        )
+        starter.start()
+        return starter
 
     def _start_role(self, role: str, name: str) -> Child:
         environment = self.role_environment()
@@ -215,18 +231,6 @@ class Stack:
             bind = _next_bind(sdk_bind, self.addresses.sdk_metrics, "SYNC_TEMPORAL_METRICS_BIND")
             environment["SYNC_TEMPORAL_METRICS_BIND"] = bind
         return self._start(name, module("oldhost_sync.cli", role), environment, restart=True)
-
-    def _start_writer(self) -> None:
-        """Start the writer as a user would, so that the writer can be queried before the first change."""
-        argv = module("starter")
-        starter = Child("starter", argv, self.folder.log("starter"), self.role_environment(), ended=self.ended)
-        starter.start()
-        try:
-            starter.wait_until(lambda: not starter.running, READY_SECONDS_MAX)
-        finally:
-            starter.kill()
-        if starter.wait(0) != 0:
-            raise ChildDied(starter)
 
     def _start(
         self, name: str, argv: list[str], environment: Mapping[str, str] | None = None, *, restart: bool = False
