@@ -156,21 +156,21 @@ async def test_the_sweep_finds_what_a_lost_signal_carried(stage: Stage) -> None:
 
 async def test_what_came_before_a_page_was_read_and_is_not_taken_yet_is_no_stray(stage: Stage) -> None:
     """A worker comes back: the relay's batches have queued up, and the sweep's page is there with them."""
-    async with stage.idle_writer(WriterPolicy(debounce_ms=900_000, max_wait_ms=900_000)) as writer:
-        async with stage.activities(writer.world):
-            async with stage.workflows(cache=0):
-                await writer.until_state("SENDING")
-                writer.world.stuck.append("load_outstanding")
-                await writer.skip(FIRST_SWEEP_MS / 1000 + 0.5)
-                sweep = await stuck(writer, "load_outstanding")
-            for number in range(10 * BATCHES_AT_ONCE_MAX):
-                await writer.take(LWW, f"unit-{number}")
-            of_sweep = OutstandingPage(writer.world.host, part="sweep")
-            await sweep.complete(writer.world.books.page(of_sweep, await writer.world.now_ms()))
-            async with stage.workflows(cache=0):
-                await writer.until_status(lambda status: status["debounced"] == 10 * BATCHES_AT_ONCE_MAX)
-                await writer.skip(1)
-                assert not writer.world.told("strays")
+    policy = WriterPolicy(debounce_ms=900_000, max_wait_ms=900_000)
+    async with stage.idle_writer(policy) as writer, stage.activities(writer.world):
+        async with stage.workflows(cache=0):
+            await writer.until_state("SENDING")
+            writer.world.stuck.append("load_outstanding")
+            await writer.skip(FIRST_SWEEP_MS / 1000 + 0.5)
+            sweep = await stuck(writer, "load_outstanding")
+        for number in range(10 * BATCHES_AT_ONCE_MAX):
+            await writer.take(LWW, f"unit-{number}")
+        of_sweep = OutstandingPage(writer.world.host, part="sweep")
+        await sweep.complete(writer.world.books.page(of_sweep, await writer.world.now_ms()))
+        async with stage.workflows(cache=0):
+            await writer.until_status(lambda status: status["debounced"] == 10 * BATCHES_AT_ONCE_MAX)
+            await writer.skip(1)
+            assert not writer.world.told("strays")
 
 
 async def test_a_first_start_rebuilds_from_mariadb_page_by_page(stage: Stage) -> None:
