@@ -16,7 +16,7 @@ from oldhost_sync.probes.health import ANSWER_SECONDS_MAX, Need
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import look
 from oldhost_sync.store.views import readiness
-from oldhost_sync.temporal.writer_health import task_queue_pollers
+from oldhost_sync.temporal.writer_health import queue_state
 
 
 def database_need(autocommit_engine: Engine, role: str) -> Need:
@@ -33,7 +33,7 @@ def temporal_need(connected: Callable[[], Awaitable[Client]]) -> Need:
 
     async def ask() -> str:
         try:
-            await task_queue_pollers(await connected(), timedelta(seconds=ANSWER_SECONDS_MAX))
+            await queue_state(await connected(), timedelta(seconds=ANSWER_SECONDS_MAX))
         except RPCError as error:
             return f"Temporal does not answer ({error.status.name.lower().replace('_', ' ')})"
         except (RuntimeError, TimeoutError) as error:

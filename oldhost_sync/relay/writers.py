@@ -15,14 +15,15 @@ from temporalio.service import RPCError
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.temporal import client as temporal
-from oldhost_sync.temporal.waiting_tasks import Pollers, TaskSights
-from oldhost_sync.temporal.writer_health import WriterHealth, is_no_namespace, task_queue_pollers, writer_health
+from oldhost_sync.temporal.task_queue import QueueState
+from oldhost_sync.temporal.waiting_tasks import TaskSights
+from oldhost_sync.temporal.writer_health import WriterHealth, is_no_namespace, queue_state, writer_health
 from workflows.messages import WriterPolicy
 
 T = TypeVar("T")
 
 CALL_SECONDS_MAX = 10.0
-# All hosts' writers share a task queue, so one query for its pollers serves all of them for this long.
+# All hosts' writers share a task queue, so one query for its state serves all of them for this long.
 POLLED_FRESH_SECONDS = 3.0
 
 
@@ -45,7 +46,7 @@ class TemporalWriters:
         self._policy = policy
         self._client = temporal.SharedClient(connect, CALL_SECONDS_MAX)
         self._sights = TaskSights()
-        self._polled: tuple[float, asyncio.Task[Pollers]] | None = None
+        self._polled: tuple[float, asyncio.Task[QueueState]] | None = None
 
     async def connected(self) -> Client:
         """The client for all hosts. Raises what connecting raises."""
@@ -62,7 +63,7 @@ class TemporalWriters:
         await self._asked(lambda client: temporal.signal_enqueue(client, host, self._policy, []))
 
     async def health(self, host: str) -> WriterHealth:
-        return await self._asked(lambda client: writer_health(client, host, pollers=self._pollers, sights=self._sights))
+        return await self._asked(lambda client: writer_health(client, host, queue=self._queue, sights=self._sights))
 
     async def _asked(self, ask: Callable[[Client], Awaitable[T]]) -> T:
         try:
@@ -71,14 +72,14 @@ class TemporalWriters:
         except (RPCError, RuntimeError, TimeoutError) as error:
             raise TemporalDoesNotAnswer(_reason(error)) from error
 
-    async def _pollers(self) -> Pollers:
+    async def _queue(self) -> QueueState:
         now = time.monotonic()
         if self._polled is None or (self._polled[1].done() and now >= self._polled[0] + POLLED_FRESH_SECONDS):
-            self._polled = now, asyncio.ensure_future(self._ask_pollers())
+            self._polled = now, asyncio.ensure_future(self._ask_queue())
         return await asyncio.shield(self._polled[1])
 
-    async def _ask_pollers(self) -> Pollers:
-        return await task_queue_pollers(await self._client.get())
+    async def _ask_queue(self) -> QueueState:
+        return await queue_state(await self._client.get())
 
 
 def _reason(error: Exception) -> str:

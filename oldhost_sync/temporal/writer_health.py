@@ -39,8 +39,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync.temporal.payload_encryption import KeyMissing
+from oldhost_sync.temporal.task_queue import QueueState, diversion
 from oldhost_sync.temporal.waiting_tasks import (
-    Pollers,
     TaskSights,
     Untaken,
     due_task,
@@ -118,22 +118,25 @@ async def writer_health(
     client: Client,
     host: str,
     *,
-    pollers: Callable[[], Awaitable[Pollers]] | None = None,
+    queue: Callable[[], Awaitable[QueueState]] | None = None,
     sights: TaskSights | None = None,
 ) -> WriterHealth:
     """The health of the writer of `host`. Raises RPCError when Temporal does not answer.
 
-    `pollers`: who polls the writers' task queue. Callers that ask for many hosts ask once for all. `sights`: what a
+    `queue`: the state of the writers' task queue. Callers that ask for many hosts ask once for all. `sights`: what a
     caller that watches remembers; one that looks once has asked the writer in vain before (see `due_task`).
     """
     described = await describe_writer(client, host)
     if described is None:
         return WriterHealth(WriterState.MISSING, "the writer was never started, or Temporal has forgotten it")
     events = await _last_events(client, described) if _asks_for_events(described) else ()
-    polling = await (pollers() if pollers else task_queue_pollers(client))
+    known = await (queue() if queue else queue_state(client))
     tasks = waiting_tasks(described)
-    untaken = sights.untaken(host, tasks, polling) if sights else await _still_untaken(client, host, due_task(tasks))
-    return judge(described, events, polled=bool(polling), untaken=untaken)
+    if sights:
+        untaken = sights.untaken(host, tasks, known.pollers)
+    else:
+        untaken = await _still_untaken(client, host, due_task(tasks))
+    return judge(described, events, queue=known, untaken=untaken)
 
 
 async def _still_untaken(client: Client, host: str, untaken: Untaken | None) -> Untaken | None:
@@ -183,8 +186,9 @@ def is_running(described: DescribeWorkflowExecutionResponse) -> bool:
     return described.workflow_execution_info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
 
 
-async def task_queue_pollers(client: Client, within: timedelta = RPC_TIMEOUT) -> Pollers:
-    """The workers that have asked for workflow tasks in the last five minutes (Temporal remembers no longer).
+async def queue_state(client: Client, within: timedelta = RPC_TIMEOUT) -> QueueState:
+    """The workers that have asked for workflow tasks in the last five minutes (Temporal remembers no longer), and the
+    version to which Temporal gives the tasks.
 
     Raises RPCError when Temporal does not answer.
     """
@@ -196,14 +200,14 @@ async def task_queue_pollers(client: Client, within: timedelta = RPC_TIMEOUT) ->
         ),
         timeout=within,
     )
-    return known_pollers(answer.pollers)
+    return QueueState(known_pollers(answer.pollers), answer.versioning_info)
 
 
 def judge(
     described: DescribeWorkflowExecutionResponse,
     last_events: Sequence[HistoryEvent],
     *,
-    polled: bool,
+    queue: QueueState,
     untaken: Untaken | None,
 ) -> WriterHealth:
     """The health that a description shows. `last_events`: newest first, needed for a closed run or a pending task."""
@@ -224,14 +228,29 @@ def judge(
     paused = _paused_activity(described)
     if paused is not None:
         return WriterHealth(WriterState.PAUSED_IN_TEMPORAL, paused[1], run_id, paused[0])
-    failed = _failed_task(described, last_events)
+    return _of_its_tasks(described, _failed_task(described, last_events), queue, untaken)
+
+
+def _of_its_tasks(
+    described: DescribeWorkflowExecutionResponse,
+    failed: tuple[datetime | None, str] | None,
+    queue: QueueState,
+    untaken: Untaken | None,
+) -> WriterHealth:
+    """The health of an open run that nobody paused: whether workers take its tasks and finish them."""
+    info = described.workflow_execution_info
+    run_id = info.execution.run_id
+    diverted = diversion(described, queue) if failed or untaken else None
+    if diverted is not None:
+        since = untaken.task.since if untaken else failed[0] if failed else None
+        return WriterHealth(WriterState.NO_WORKER, _short(diverted.error), run_id, since, diverted.cure)
     if failed is not None:
         since, error = failed
         return WriterHealth(WriterState.FAILING, error, run_id, since)
     if untaken is not None:
         advice = ("" if untaken.is_withheld else _START_ONE) + _CURE.format(info.execution.workflow_id)
         return WriterHealth(WriterState.NO_WORKER, _who_does_not_take_it(untaken), run_id, untaken.task.since, advice)
-    if not polled:
+    if not queue.pollers:
         return WriterHealth(WriterState.NO_WORKER, "no worker asks for its tasks", run_id)
     return WriterHealth(WriterState.RUNNING, run_id=run_id)
 

@@ -12,8 +12,9 @@ from temporalio.service import RPCError
 
 from oldhost_sync.probes.health import NEEDS_LOOK_SECONDS, Readiness, troubles
 from oldhost_sync.probes.needs import database_need, temporal_need
-from oldhost_sync.temporal.waiting_tasks import Pollers, TaskSights
-from oldhost_sync.temporal.writer_health import task_queue_pollers, trouble, writer_health
+from oldhost_sync.temporal.task_queue import QueueState
+from oldhost_sync.temporal.waiting_tasks import TaskSights
+from oldhost_sync.temporal.writer_health import queue_state, trouble, writer_health
 
 # Describing a writer costs Temporal some milliseconds, so a hundred hosts are checked in several rounds.
 HOSTS_AT_A_TIME = 20
@@ -53,10 +54,10 @@ async def _watch_writers(client: Client, hosts: Sequence[str], found: dict[str, 
 
 
 async def _troubles_of_writers(client: Client, hosts: Sequence[str], sights: TaskSights) -> dict[str, str]:
-    pollers = await task_queue_pollers(client)
+    queue = await queue_state(client)
 
-    async def known() -> Pollers:
-        return pollers
+    async def known() -> QueueState:
+        return queue
 
-    seen = {host: await writer_health(client, host, pollers=known, sights=sights) for host in hosts}
+    seen = {host: await writer_health(client, host, queue=known, sights=sights) for host in hosts}
     return {f"writer {host}": trouble(health) if health.hinders_roles else "" for host, health in seen.items()}

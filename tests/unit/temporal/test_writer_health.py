@@ -22,11 +22,13 @@ from temporalio.api.history.v1 import (
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
+from oldhost_sync.temporal.task_queue import QueueState
 from oldhost_sync.temporal.waiting_tasks import Untaken, waiting_tasks
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, judge
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, workflow_id
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+POLLED = QueueState(frozenset({("worker", 1)}))
 
 
 def described(
@@ -74,7 +76,7 @@ def completed() -> HistoryEvent:
 
 
 def judged(described: DescribeWorkflowExecutionResponse, *events: HistoryEvent, polled: bool = True) -> WriterHealth:
-    return judge(described, events, polled=polled, untaken=None)
+    return judge(described, events, queue=POLLED if polled else QueueState(), untaken=None)
 
 
 def test_a_run_whose_tasks_are_taken_runs() -> None:
@@ -176,7 +178,7 @@ def test_a_failure_before_the_last_task_is_over() -> None:
 def untaken_by_anybody(*, is_withheld: bool = False) -> WriterHealth:
     run = described(task=task(20))
     (waiting,) = waiting_tasks(run)
-    return judge(run, (), polled=True, untaken=Untaken(waiting, is_withheld))
+    return judge(run, (), queue=POLLED, untaken=Untaken(waiting, is_withheld))
 
 
 def test_a_task_that_nobody_takes_means_no_worker() -> None:
