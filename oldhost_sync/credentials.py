@@ -12,9 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from oldhost_sync.fields.moment import read_day
+from oldhost_sync.watched_file import read_lines
 
-# Some 8,000 tokens.
-TOKEN_FILE_BYTES_MAX = 1024 * 1024
 # 128 bits as hexadecimal digits.
 ACT_KEY_LENGTH_MIN = 32
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
@@ -99,11 +98,7 @@ def check_names(tokens: Sequence[ApiToken]) -> None:
 
 def read_token_file(file: Path) -> tuple[ApiToken, ...]:
     """One token on each line; `#` begins a comment. OSError, or ValueError that names the line."""
-    with file.open("rb") as opened:
-        text = opened.read(TOKEN_FILE_BYTES_MAX + 1)
-    if len(text) > TOKEN_FILE_BYTES_MAX:
-        raise ValueError(f"{file} is larger than {TOKEN_FILE_BYTES_MAX} bytes")
-    lines = [line.partition("#")[0].replace(",", " ") for line in text.decode(errors="replace").splitlines()]
+    lines = [line.replace(",", " ") for line in read_lines(file)]
     try:
         return parse_api_tokens(",".join(lines))
     except ValueError as error:

@@ -71,6 +71,7 @@ Span = Annotated[float, Field(gt=0, le=86_400)]
 # At least a week, because people look at the last week; a century is for ever.
 Days = Annotated[int, Field(ge=7, le=36_500)]
 
+_LINES = "one on each line; read again when it changes"
 _HTTP_URL = r"^https?://[^/\s]+", "http://address:port or https://address:port"
 _DATABASE_URL = r"^(mysql|mariadb)(\+pymysql)?://", "mysql+pymysql://user:password@address:port/database"
 _ORIGIN = re.compile(r"https?://[^/\s@]+")
@@ -166,21 +167,21 @@ class Settings(BaseSettings):
         description="name:role:sha256hex, or name:role:sha256hex:2027-01-31 with a last day; comma-separated. Roles: "
         "app, viewer, ops; for some hosts only: app@host+host",
     )
-    api_tokens_file: Path | None = Field(
-        default=None, description="A file with further tokens, one on each line; read again when it changes"
-    )
+    api_tokens_file: Path | None = Field(default=None, description=f"A file with further tokens, {_LINES}")
     act_keys: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         repr=False,
         description="Signs operators' actions on their way through Temporal, 32 characters or more; the same for API "
         "and worker. Several, comma-separated: the first signs, all are accepted",
     )
+    act_keys_file: Path | None = Field(default=None, description=f"A file with these keys instead, {_LINES}")
     temporal_keys: Annotated[tuple[EncryptionKey, ...], NoDecode] = Field(
         default=(),
         repr=False,
         description="Encrypts what Temporal stores: id=key, where the key is 32 bytes in base64; the same for all "
         "roles. Several, comma-separated: the first encrypts, all decrypt",
     )
+    temporal_keys_file: Path | None = Field(default=None, description=f"A file with these keys instead, {_LINES}")
     api_bind: str = Field(default="127.0.0.1:8000", description="Where the API listens, address:port")
     api_connections: int = Field(
         default=800, ge=1, le=100_000, description="How many connections one API process accepts at the same time"

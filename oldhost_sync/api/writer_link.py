@@ -6,7 +6,7 @@ Temporal may be away when the API starts: recording changes needs only the datab
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -59,7 +59,7 @@ class TemporalWriterLink:
         host: str,
         connect: Callable[[], Awaitable[Client]],
         *,
-        act_key: str = "",
+        act_keys: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._writer = WriterClient(
@@ -67,7 +67,7 @@ class TemporalWriterLink:
             connect=connect,
             query_seconds=limits.WRITER_QUERY_SECONDS_MAX,
             update_seconds=limits.WRITER_UPDATE_SECONDS_MAX,
-            act_key=act_key,
+            act_keys=act_keys,
         )
         self._clock = clock
         self._circuit = Circuit(limits.WRITER_PROBE_SECONDS)

@@ -19,6 +19,7 @@ from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.policy.wire_ref import from_wire
+from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.views.lost_changes import lost_changes
 from oldhost_sync.temporal.client import connect
@@ -57,7 +58,7 @@ async def _handed_over(config: Settings, since: datetime) -> tuple[list[ChangeRe
 
     Those that Temporal lists, and the ones before each of them: the newest may not be listed yet.
     """
-    client = await connect(keys=config.temporal_keys)
+    client = await connect(keys=encryption_keys(config))
     runs: list[str | None] = [None, *await _listed(client, config.host, since)]
     found: dict[tuple[int, int], ChangeRef] = {}
     read: set[str] = set()

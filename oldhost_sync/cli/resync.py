@@ -14,6 +14,7 @@ from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows, shown
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import database, in_database, settings
+from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.intake.resync import Resync, latest_resyncs, request_resync, results_of
 from oldhost_sync.user_errors import WRONG, CliError
@@ -90,7 +91,7 @@ async def _set_nightly_schedule(config: Settings, time_of_day: time | None, *, e
 
     try:
         async with asyncio.timeout(TEMPORAL_SECONDS_MAX):
-            client = await connect(keys=config.temporal_keys)
+            client = await connect(keys=encryption_keys(config))
             if ends:
                 await end_nightly_schedule(client, config.host)
                 return None

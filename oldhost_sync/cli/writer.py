@@ -11,6 +11,7 @@ from typing import Any
 
 from oldhost_sync.environment import database
 from oldhost_sync.policy.actor import Actor, at_the_terminal
+from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
 from oldhost_sync.temporal.client import connect
@@ -29,7 +30,7 @@ def client(settings: Settings) -> WriterClient:
         settings.host,
         query_seconds=QUERY_SECONDS_MAX,
         update_seconds=UPDATE_SECONDS_MAX,
-        connect=partial(connect, keys=settings.temporal_keys),
+        connect=partial(connect, keys=encryption_keys(settings)),
     )
 
 

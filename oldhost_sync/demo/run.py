@@ -24,6 +24,7 @@ from oldhost_sync.demo.picture import DemoFigures, DemoProgress, headline, table
 from oldhost_sync.demo.story import Story, story
 from oldhost_sync.demo.verdict import Run, failed, verdict
 from oldhost_sync.planner import arrivals, rehearse
+from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Role
 from oldhost_sync.stack.folder import StackFolder
 from oldhost_sync.stack.servers import Stack
@@ -122,7 +123,7 @@ class _Demonstration:
 
     async def run(self) -> Run:
         predicted = await asyncio.to_thread(rehearse, self._compressed.played, None, self._changes)
-        converter = data_converter(self._stack.settings.temporal_keys)
+        converter = data_converter(encryption_keys(self._stack.settings))
         client = await Client.connect(self._stack.addresses.temporal, data_converter=converter)
         applications = Applications(self._stack.addresses.api, self._stack.tokens[Role.APP], client, self._host)
         started_at = time.time()

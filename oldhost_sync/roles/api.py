@@ -29,6 +29,7 @@ from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.credentials import all_tokens
 from oldhost_sync.policy.quota import Quotas
 from oldhost_sync.roles.interpreter import share_among_threads
+from oldhost_sync.secret_keys import encryption_keys, signing_keys
 from oldhost_sync.settings import Settings, SettingsError, bind_address
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import AccessRefused, DatabaseUnavailable, TransactionContended
@@ -60,8 +61,8 @@ def build(settings: Settings) -> Dependencies:
 
 
 def _writer(settings: Settings, host: str) -> TemporalWriterLink:
-    connect = partial(temporal.connect, keys=settings.temporal_keys)
-    return TemporalWriterLink(host, connect, act_key=next(iter(settings.act_keys), ""))
+    connect = partial(temporal.connect, keys=encryption_keys(settings))
+    return TemporalWriterLink(host, connect, act_keys=signing_keys(settings))
 
 
 def _tokens(settings: Settings, host: str) -> Tokens:
@@ -117,7 +118,7 @@ def console_of(settings: Settings) -> Callable[[FastAPI, Dependencies], Door]:
         settings.console_session_seconds,
         settings.temporal_ui_url,
         webhook=settings.alert_webhook_url is not None,
-        temporal_keys=settings.temporal_keys,
+        temporal_keys=encryption_keys(settings),
         home=settings.host,
     )
     return partial(mount_console, options=options)
@@ -141,8 +142,11 @@ def run(settings: Settings, *more: Callable[[FastAPI, Dependencies], Door | None
         logger.warning(
             "neither SYNC_API_TOKENS nor SYNC_API_TOKENS_FILE is set: requests that need a token will be refused"
         )
-    if not settings.act_keys:
-        logger.info("SYNC_ACT_KEYS is not set: the audit will show operators of the writer as not verified")
+    if not signing_keys(settings):
+        logger.info(
+            "neither SYNC_ACT_KEYS nor SYNC_ACT_KEYS_FILE is set: the audit will show operators of the writer as not "
+            "verified"
+        )
     _check_database(settings)
     # When all requests are answered, the server raises the signal again, which by default would kill the process.
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -38,6 +38,7 @@ from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.host_relays import host_relays
 from oldhost_sync.roles.interpreter import share_among_threads
 from oldhost_sync.roles.stop_signals import stop_signals
+from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import AccessRefused, DatabaseUnavailable, TransactionContended
@@ -68,7 +69,7 @@ async def run(settings: Settings) -> None:
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
         transactions, metrics = relay_transactions(engine, autocommit_engine), RelayMetrics(registry)
-        connect = partial(temporal.connect, keys=settings.temporal_keys)
+        connect = partial(temporal.connect, keys=encryption_keys(settings))
         writers = TemporalWriters(temporal.writer_policy(settings), connect)
         needs = database_need(of_probes, "relay"), temporal_need(writers.connected)
         with served(settings.metrics_bind, registry, readiness, liveness):

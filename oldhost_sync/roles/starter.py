@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from oldhost_sync.environment import database, settings
+from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
 from oldhost_sync.temporal.client import connect, leave, start_writer, writer_policy
 from oldhost_sync.temporal.search_attributes import register
@@ -14,7 +15,7 @@ from oldhost_sync.user_errors import leave_after, refuse_arguments
 
 async def run(settings: Settings) -> str:
     """Start or attach; returns the workflow's id and run id as one line."""
-    client = await connect(keys=settings.temporal_keys)
+    client = await connect(keys=encryption_keys(settings))
     await register(client)
     policy = writer_policy(settings)
     handle = await start_writer(client, settings.host, policy)

@@ -46,6 +46,7 @@ from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.roles.opening_slots import DATABASE_ACTIVITIES, DatabaseActivityLimit, shared_slots
 from oldhost_sync.roles.stop_signals import stop_signals
 from oldhost_sync.roles.workflow_slots import WorkflowSlots
+from oldhost_sync.secret_keys import encryption_keys, signing_keys
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.store.prerequisites import check_database
@@ -107,7 +108,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
         # Before Temporal is needed: that it is away is one of the alerts.
         relays = RelayWatch(engine, tuple(settings.urls_by_host()))
         async with alerts_delivered(settings, engine, registry), running_during(relays.watch):
-            connected = client or await connect(sdk_runtime(settings), keys=settings.temporal_keys)
+            connected = client or await connect(sdk_runtime(settings), keys=encryption_keys(settings))
             readiness, liveness = Readiness(), Liveness()
             show_role(registry, "worker", readiness.looked_at)
             with served(settings.metrics_bind, registry, readiness, liveness):
@@ -227,7 +228,7 @@ def _on_the_database(
     recording = RecordingActivities(
         *(engine, writer_policy(settings), sessions.count, unhurried),
         lists_states=lambda: registration.is_known,
-        act_keys=settings.act_keys,
+        act_keys=signing_keys(settings),
     )
     alerts = AlertActivities(engine)
     return [

@@ -135,7 +135,7 @@ class Stack:
         if not self.settings.api_tokens:
             self.tokens = self.folder.development_tokens()
             self.settings = self.settings.model_copy(update={"api_tokens": as_api_tokens(self.tokens)})
-        if not self.settings.act_keys:
+        if not self.settings.act_keys and self.settings.act_keys_file is None:
             self.settings = self.settings.model_copy(update={"act_keys": (secrets.token_hex(),)})
 
     def _start_mariadb(self) -> None:

@@ -35,21 +35,32 @@ class EncryptPayloads(PayloadCodec):
     """Encrypts every payload; without keys it encrypts nothing, but still raises KeyMissing for encrypted payloads."""
 
     def __init__(self, keys: Sequence[EncryptionKey]) -> None:
-        self._ciphers = {key.key_id: AESGCM(key.secret) for key in keys}
-        self._newest = keys[0].key_id if keys else None
+        self._keys = keys
+        self._known: tuple[EncryptionKey, ...] = ()
+        self._ciphers: dict[str, AESGCM] = {}
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        self._look()
         return [self._encrypt(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Raises KeyMissing."""
+        self._look()
         return [self._decrypt(payload) for payload in payloads]
 
+    def _look(self) -> None:
+        """The keys may be a file's, which can change."""
+        known = tuple(self._keys)
+        if known != self._known:
+            self._known = known
+            self._ciphers = {key.key_id: AESGCM(key.secret) for key in known}
+
     def _encrypt(self, payload: Payload) -> Payload:
-        if self._newest is None:
+        if not self._known:
             return payload
-        nonce, key_id = os.urandom(_NONCE_BYTES), self._newest.encode()
-        sealed = self._ciphers[self._newest].encrypt(nonce, payload.SerializeToString(), key_id)
+        newest = self._known[0].key_id
+        nonce, key_id = os.urandom(_NONCE_BYTES), newest.encode()
+        sealed = self._ciphers[newest].encrypt(nonce, payload.SerializeToString(), key_id)
         return Payload(metadata={"encoding": ENCODING, _KEY_ID: key_id}, data=nonce + sealed)
 
     def _decrypt(self, payload: Payload) -> Payload:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum, auto
@@ -95,14 +95,14 @@ class QueryRefused(WriterError):  # noqa: N818 - says what happened
 class WriterClient:
     """The writer of `host`. `connect` is called at the first use; connecting and a query may take `query_seconds` each.
 
-    `act_key` signs operators' actions; empty: they are not signed.
+    The first of `act_keys` signs operators' actions; without any they are not signed.
     """
 
     host: str
     query_seconds: float
     update_seconds: float
     connect: Callable[[], Awaitable[Client]] = connect
-    act_key: str = field(default="", repr=False)
+    act_keys: Sequence[str] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         self._client = SharedClient(self.connect, self.query_seconds)
@@ -171,10 +171,11 @@ class WriterClient:
         return taken
 
     def _signed(self, action: str, request: OperatorRequest) -> OperatorRequest:
-        if not self.act_key:
+        key = next(iter(self.act_keys), "")
+        if not key:
             return request
         now_ms, nonce = time.time_ns() // 1_000_000, secrets.token_hex(NONCE_BYTES)
-        signature = sign(request.act(self.host, action), self.act_key, now_ms=now_ms, nonce=nonce)
+        signature = sign(request.act(self.host, action), key, now_ms=now_ms, nonce=nonce)
         return replace(request, signature=signature)
 
     async def _connected(self) -> Client:

@@ -1,15 +1,13 @@
 """The known tokens: those of the settings, and those of a file that is read again when it changes.
 
 The server knows only SHA-256 digests. They are looked up by a MAC whose key only this process has: nobody can choose
-what is compared with a known one, so the time taken reveals nothing about the digests. A file that can't be read or is
-invalid changes nothing: the previous tokens stay valid.
+what is compared with a known one, so the time taken reveals nothing about the digests.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,11 +17,8 @@ from pathlib import Path
 
 from oldhost_sync.api.access.auth import Caller
 from oldhost_sync.credentials import ApiToken, all_tokens, check_names
+from oldhost_sync.watched_file import WatchedFile
 
-logger = logging.getLogger("oldhost_sync.api")
-
-# How soon a changed file is noticed; checking costs some microseconds.
-LOOKED_AT_EVERY_SECONDS = 1.0
 # As long as the MAC itself (HMAC-SHA256).
 MAC_KEY_BYTES = 32
 
@@ -54,9 +49,6 @@ class _Index:
                 self._by_mac[self._mac(known.digest)] = known
                 self._by_name.setdefault(each.name, []).append(known)
 
-    def __len__(self) -> int:
-        return sum(map(len, self._by_name.values()))
-
     def of_digest(self, digest: bytes) -> _Known | None:
         found = self._by_mac.get(self._mac(digest))
         return found if found is not None and hmac.compare_digest(found.digest, digest) else None
@@ -84,14 +76,17 @@ class Tokens:
         now: Callable[[], datetime] = _now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._of_settings = tuple(tokens)
-        self._file = file
-        self._host = host
+        of_settings = tuple(tokens)
         self._now = now
-        self._clock = clock
-        self._looked_at = clock()
-        self._seen = _stamp(file) if file else None
-        self._known = _Index(all_tokens(self._of_settings, file), host)
+        self._known: Callable[[], _Index]
+        if file is None:
+            index = _Index(of_settings, host)
+            self._known = lambda: index
+        else:
+            watched = WatchedFile(
+                file, lambda each: _Index(all_tokens(of_settings, each), host), "SYNC_API_TOKENS_FILE", clock=clock
+            )
+            self._known = watched.value
         self._used: dict[bytes, str] = {}
 
     def identify(self, authorization: bytes | None) -> Caller | None:
@@ -111,8 +106,7 @@ class Tokens:
 
     def owner(self, name: str, fingerprint: bytes) -> Caller | None:
         """The caller whose token has this name and fingerprint; None if it was removed, replaced, or has expired."""
-        self._look_at_file()
-        for each in self._known.of_name(name):
+        for each in self._known().of_name(name):
             same = hmac.compare_digest(each.token.fingerprint, fingerprint)
             if same and not each.token.has_expired(self._now()):
                 return each.caller
@@ -120,8 +114,7 @@ class Tokens:
 
     def knows(self, name: str) -> bool:
         """Whether a token of this name is known, expired or not."""
-        self._look_at_file()
-        return bool(self._known.of_name(name))
+        return bool(self._known().of_name(name))
 
     def take_used(self) -> dict[bytes, str]:
         """The fingerprints and names of the tokens used since the last time."""
@@ -129,32 +122,7 @@ class Tokens:
         return used
 
     def _find(self, authorization: bytes | None) -> _Known | None:
-        self._look_at_file()
         scheme, _, token = (authorization or b"").partition(b" ")
         if scheme.lower() != b"bearer":
             return None
-        return self._known.of_digest(hashlib.sha256(token.strip()).digest())
-
-    def _look_at_file(self) -> None:
-        if self._file is None or self._clock() - self._looked_at < LOOKED_AT_EVERY_SECONDS:
-            return
-        self._looked_at = self._clock()
-        stamp = _stamp(self._file)
-        if stamp == self._seen:
-            return
-        self._seen = stamp
-        try:
-            self._known = _Index(all_tokens(self._of_settings, self._file), self._host)
-        except (OSError, ValueError) as error:
-            logger.error("the file of tokens can't be used; the previous tokens stay valid: %s", error)  # noqa: TRY400
-            return
-        logger.info("the file of tokens was read again: %d tokens are known", len(self._known))
-
-
-def _stamp(file: Path) -> tuple[int, ...]:
-    """A value that changes when the file changes or a link points to another file; empty if there is no file."""
-    try:
-        found = file.stat()
-    except OSError:
-        return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
+        return self._known().of_digest(hashlib.sha256(token.strip()).digest())

@@ -96,7 +96,7 @@ def test_the_audit_tells_the_api_s_acts_from_those_that_anybody_sends_to_tempora
         async def connected() -> Client:
             return client
 
-        api = WriterClient(product.host, query_seconds=5, update_seconds=15, connect=connected, act_key=key)
+        api = WriterClient(product.host, query_seconds=5, update_seconds=15, connect=connected, act_keys=(key,))
         await api.update("pause", OperatorRequest("ana", "lunch", channel="api"))
         resume = OperatorRequest("ana", "lunch is over", channel="api")
         await writer_handle(client, product.host).execute_update("resume", resume)
