@@ -19,6 +19,7 @@ import yaml
 
 from oldhost_sync.roles.worker import leaves_within_seconds
 from oldhost_sync.settings import Settings, load_settings
+from oldhost_sync.stack.programs import need_program
 from oldhost_sync.store.schema_migration import APP_RIGHTS, MIGRATION_RIGHTS
 from tests.architecture import composes
 from tests.architecture.project_files import ROOT
@@ -193,8 +194,9 @@ def test_the_migration_waits_for_the_database_and_runs_once() -> None:
 
 @pytest.mark.parametrize("name", ROLES)
 def test_every_role_is_the_same_unprivileged_image(name: str) -> None:
-    role = services[name]
-    assert (role["image"], role["build"], role["read_only"], role["cap_drop"]) == ("oldhost-sync", ".", True, ["ALL"])
+    role = config(OLDHOST_SYNC_VERSION="7.8.9")[name]
+    assert (role["image"], role["read_only"], role["cap_drop"]) == ("oldhost-sync:7.8.9", True, ["ALL"])
+    assert role["build"]["args"] == {"VERSION": "7.8.9", "REVISION": "unknown"}
     assert role["command"][0] == name
 
 
@@ -215,11 +217,49 @@ def test_the_migration_alone_may_change_tables() -> None:
     assert f"GRANT {MIGRATION_RIGHTS} ON `oldhost\\_sync`.* TO 'sync_migration'@'%';" in granted
 
 
+def images() -> list[str]:
+    """Those that are pulled, not built."""
+    return [service["image"] for service in services.values() if "build" not in service]
+
+
 def test_every_image_that_is_pulled_has_its_exact_version() -> None:
-    pulled = [service["image"] for service in services.values() if "build" not in service]
-    pulled += re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert len(pulled) == 8
-    assert [image for image in pulled if not re.search(r":\d+\.\d+(\.\d+)?(-\w+)?$", image)] == []
+    pulled = images()
+    assert len(pulled) == 6
+    assert [image for image in pulled if not re.search(r":\d+\.\d+(\.\d+)?$", image)] == []
+
+
+def test_the_image_s_base_is_pinned_by_its_digest() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    (base,) = re.findall(r"^ARG PYTHON_IMAGE=(.+)$", dockerfile, re.MULTILINE)
+    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim@sha256:[0-9a-f]{64}", base)
+    assert re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE) == ["${PYTHON_IMAGE}"] * 2
+
+
+def test_the_temporal_that_is_pinned_is_the_one_that_the_tests_run() -> None:
+    told = subprocess.run(
+        [need_program("temporal", install="make setup"), "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    found = re.search(r"Server (\S+), UI (\S+)\)", told)
+    assert found is not None
+    pinned = {image.partition(":")[0]: image.partition(":")[2] for image in images()}
+    assert pinned["temporalio/server"] == pinned["temporalio/admin-tools"] == found[1]
+    assert pinned["temporalio/ui"] == found[2]
+
+
+def test_the_mariadb_that_is_pinned_is_of_the_series_that_the_tests_run() -> None:
+    """Debian moves on within a series; docs/deployment.md names the last version that was run."""
+    (pinned,) = [image.partition(":")[2] for image in images() if image.startswith("mariadb:")]
+    program = need_program("mariadbd", install="make mariadb")
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    found = re.search(r"(\d+\.\d+)\.\d+-MariaDB", told)
+    assert found is not None
+    if found[1] != pinned.rpartition(".")[0]:
+        pytest.skip(f"MariaDB {found[1]} is installed here; the pinned series is run where Debian 12 is")
+    assert f"MariaDB {pinned}" in (ROOT / "docs" / "deployment.md").read_text()
 
 
 @pytest.mark.parametrize("name", services)
@@ -238,8 +278,8 @@ def test_every_setting_in_it_exists() -> None:
     assert told <= known
 
 
-# A file, which needs a mount of one's own.
-NOT_HANDED_ON = {"SYNC_API_TOKENS_FILE"}
+# Files, which need mounts of one's own.
+NOT_HANDED_ON = {"SYNC_API_TOKENS_FILE", "SYNC_ACT_KEYS_FILE", "SYNC_TEMPORAL_KEYS_FILE"}
 
 
 def test_every_setting_is_handed_on_to_the_role_that_reads_it() -> None:

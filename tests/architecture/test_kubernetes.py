@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -21,7 +22,6 @@ FOLDER = ROOT / "deploy" / "kubernetes"
 # The oldest release whose schema knows all that is used, and the newest that is known here.
 OLDEST, NEWEST = "1.30", "1.37"
 ROLES = ("api", "relay", "worker")
-WITH_PODS = (*ROLES, "migrate")
 FILES = sorted(path for path in FOLDER.rglob("*.yaml") if path.name != "kustomization.yaml")
 
 
@@ -54,12 +54,20 @@ def one(kind: str, name: str) -> dict[str, Any]:
 
 
 def pod(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = one("Job" if name == "migrate" else "Deployment", name)["spec"]["template"]["spec"]
-    return found
+    """A role's pod as it is built."""
+    (found,) = [each for each in built() if (each["kind"], each["metadata"]["name"]) == ("Deployment", name)]
+    spec: dict[str, Any] = found["spec"]["template"]["spec"]
+    return spec
 
 
 def container(name: str) -> dict[str, Any]:
     (found,) = pod(name)["containers"]
+    return dict(found)
+
+
+def migration(name: str) -> dict[str, Any]:
+    """What runs in a role's pod before the role."""
+    (found,) = pod(name)["initContainers"]
     return dict(found)
 
 
@@ -82,14 +90,15 @@ def test_a_field_that_does_not_exist_is_noticed() -> None:
 
 def test_the_example_builds_every_object_with_its_image_and_settings() -> None:
     assert {each["metadata"]["name"].split("-")[0] for each in built()} >= {
-        *WITH_PODS,
+        *ROLES,
         "settings",
         "oldhost",
         "mariadb",
     }
-    pods = [each["spec"]["template"]["spec"] for each in built() if each["kind"] in {"Deployment", "Job"}]
-    assert {spec["containers"][0]["image"] for spec in pods} == {"registry.example.com/oldhost-sync:0.2.0"}
-    (settings,) = {spec["containers"][0]["envFrom"][0]["configMapRef"]["name"] for spec in pods}
+    all_of_them = [each for role in ROLES for each in (container(role), migration(role))]
+    (image,) = {each["image"] for each in all_of_them}
+    assert image.startswith("registry.example.com/oldhost-sync:")
+    (settings,) = {each["envFrom"][0]["configMapRef"]["name"] for each in all_of_them}
     assert settings.startswith("settings-")  # another content has another name, which starts the roles anew
 
 
@@ -104,24 +113,25 @@ def test_each_role_runs_twice_and_one_is_always_left(role: str) -> None:
     assert deployment["selector"]["matchLabels"].items() <= labels.items()
 
 
-@pytest.mark.parametrize("role", WITH_PODS)
+@pytest.mark.parametrize("role", ROLES)
 def test_a_pod_has_no_more_rights_than_it_needs(role: str) -> None:
     assert pod(role)["automountServiceAccountToken"] is False
     assert pod(role)["securityContext"]["runAsNonRoot"] is True
     assert pod(role)["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container(role)["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    for each in (container(role), migration(role)):
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
 
 
-@pytest.mark.parametrize("role", WITH_PODS)
+@pytest.mark.parametrize("role", ROLES)
 def test_a_pod_asks_for_what_it_needs_and_has_a_limit_of_memory(role: str) -> None:
-    resources = container(role)["resources"]
-    assert {"cpu", "memory"} <= resources["requests"].keys()
-    assert "memory" in resources["limits"]
-    assert "cpu" not in resources["limits"]  # throttled, it loses its session or answers late
+    for resources in (container(role)["resources"], migration(role)["resources"]):
+        assert {"cpu", "memory"} <= resources["requests"].keys()
+        assert "memory" in resources["limits"]
+        assert "cpu" not in resources["limits"]  # throttled, it loses its session or answers late
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -141,12 +151,81 @@ def test_a_worker_has_time_to_finish_what_is_on_the_wire() -> None:
 
 
 def test_only_the_migration_may_change_tables_and_only_the_api_knows_the_tokens() -> None:
-    def secrets(role: str) -> list[str]:
-        return [each["secretRef"]["name"] for each in container(role)["envFrom"] if "secretRef" in each]
+    def secrets(of: dict[str, Any], role: str) -> set[str]:
+        volumes = {each["name"]: each["secret"]["secretName"] for each in pod(role)["volumes"] if "secret" in each}
+        mounted = {volumes[each["name"]] for each in of["volumeMounts"] if each["name"] in volumes}
+        return mounted | {each["secretRef"]["name"] for each in of["envFrom"] if "secretRef" in each}
 
-    assert secrets("migrate") == ["oldhost-sync-migration"]
-    assert secrets("api") == ["oldhost-sync", "oldhost-sync-api"]
-    assert secrets("relay") == secrets("worker") == ["oldhost-sync"]
+    assert {role: secrets(migration(role), role) for role in ROLES} == {
+        role: {"oldhost-sync-migration"} for role in ROLES
+    }
+    assert {role: secrets(container(role), role) for role in ROLES} == {
+        "api": {"oldhost-sync", "oldhost-sync-keys", "oldhost-sync-api"},
+        "relay": {"oldhost-sync", "oldhost-sync-keys"},
+        "worker": {"oldhost-sync", "oldhost-sync-keys"},
+    }
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_is_told_where_its_keys_and_tokens_are_mounted(role: str) -> None:
+    """What comes by the environment would stay valid until a restart."""
+    mounts = {each["mountPath"] for each in container(role)["volumeMounts"] if each.get("readOnly")}
+    told = {each["name"]: each["value"] for each in container(role)["env"] if each["name"].endswith("_FILE")}
+    assert {str(Path(file).parent) for file in told.values()} == mounts
+    assert (
+        told.keys()
+        == {
+            "api": {"SYNC_ACT_KEYS_FILE", "SYNC_API_TOKENS_FILE", "SYNC_TEMPORAL_KEYS_FILE"},
+            "relay": {"SYNC_TEMPORAL_KEYS_FILE"},
+            "worker": {"SYNC_ACT_KEYS_FILE", "SYNC_TEMPORAL_KEYS_FILE"},
+        }[role]
+    )
+    spec = pod(role)
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+    assert {oct(each["secret"]["defaultMode"]) for each in spec["volumes"] if "secret" in each} == {"0o440"}
+
+
+def test_the_secrets_that_the_page_creates_are_those_that_the_pods_use() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    created = re.findall(r"create secret generic ((?:--\S+ )+)(\S+)$", page, re.MULTILINE)
+    files = {name: set(re.findall(r"--from-file=(\S+)", options)) for options, name in created}
+    volumes = [each["secret"]["secretName"] for role in ROLES for each in pod(role)["volumes"] if "secret" in each]
+    by_environment = [
+        each["secretRef"]["name"]
+        for role in ROLES
+        for part in (container(role), migration(role))
+        for each in part["envFrom"]
+        if "secretRef" in each
+    ]
+    assert files.keys() == {*volumes, *by_environment}
+    told = {each["value"] for role in ROLES for each in container(role)["env"] if each["name"].endswith("_FILE")}
+    at = {"/etc/oldhost-sync/keys": "oldhost-sync-keys", "/etc/oldhost-sync/api": "oldhost-sync-api"}
+    assert {(at[str(Path(each).parent)], Path(each).name) for each in told} == {
+        (name, file) for name, held in files.items() for file in held
+    }
+
+
+# What Kubernetes refuses to change in an object that exists.
+UNCHANGEABLE = {"Deployment": ("selector",), "Service": ("clusterIP",), "PersistentVolumeClaim": ("accessModes",)}
+# And those of which nothing that matters can be changed.
+NEVER_AGAIN = {"Job", "Pod"}
+
+
+def test_another_version_with_other_settings_can_be_applied_over_this_one(tmp_path: Path) -> None:
+    example = FOLDER / "overlays" / "example"
+    shutil.copytree(FOLDER, tmp_path / "kubernetes")
+    other = tmp_path / "kubernetes" / "overlays" / "example"
+    text = (example / "kustomization.yaml").read_text()
+    (other / "kustomization.yaml").write_text(re.sub(r"newTag: \S+", "newTag: 7.8.9", text))
+    (other / "settings.env").write_text((example / "settings.env").read_text() + "SYNC_DEBOUNCE_SECONDS=60\n")
+    before, after = (
+        {(each["kind"], each["metadata"]["name"]): each for each in found} for found in (built(), build(other))
+    )
+    assert before != after
+    assert {kind for kind, _name in after} & NEVER_AGAIN == set()
+    for key in before.keys() & after.keys():
+        for part in UNCHANGEABLE.get(key[0], ()):
+            assert before[key]["spec"].get(part) == after[key]["spec"].get(part)
 
 
 def test_nothing_is_reached_that_no_policy_allows() -> None:

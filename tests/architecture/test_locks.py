@@ -80,7 +80,10 @@ COMES_WITH = {
     "dotenv": "pydantic-settings",
     "yaml": "pyyaml",
 }
-OURS = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} | {"bench"}
+OURS = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} | {
+    "bench",
+    "deploy",
+}
 
 
 def test_everything_that_is_imported_is_a_requirement() -> None:

@@ -24,6 +24,35 @@ def test_the_version_is_the_one_that_the_changelog_is_at() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == newest[1]
 
 
+def test_every_place_that_names_the_image_s_version_names_this_one() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    places = {
+        "Dockerfile": r"^ARG VERSION=(\S+)$",
+        "docker-compose.yml": r"\$\{OLDHOST_SYNC_VERSION:-([^}]+)\}",
+        "deploy/kubernetes/overlays/example/kustomization.yaml": r"^    newTag: (\S+)",
+        "docs/deployment.md": r"oldhost-sync:(\d+\.\d+\.\d+)",
+    }
+    named = {name: re.findall(how, (ROOT / name).read_text(), re.MULTILINE) for name, how in places.items()}
+    assert {name: set(found) for name, found in named.items()} == {key: {version} for key in places}
+
+
+def test_an_image_of_another_version_than_its_label_says_is_not_built() -> None:
+    """The Dockerfile's own command, run with this Python."""
+    (command,) = re.findall(
+        r"^RUN /app/bin/python -I (-c .*?) \\\n +&&", (ROOT / "Dockerfile").read_text(), re.MULTILINE | re.DOTALL
+    )
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    script = f"{sys.executable} {command}".replace("\\\n", "")
+
+    def built(said: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", script], env={"VERSION": said}, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    assert (built(version).returncode, built("7.8.9").returncode) == (0, 1)
+    assert built("7.8.9").stderr == f"this is version {version}, not 7.8.9\n"
+
+
 def test_the_wheel_has_the_console_s_pages_and_assets(tmp_path: Path) -> None:
     clone = copied(tmp_path / "clone")
     done = subprocess.run(
