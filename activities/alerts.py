@@ -38,11 +38,6 @@ class AlertActivities:
     engine: Engine
 
     @activity.defn(no_thread_cancel_exception=True)
-    def raise_alert(self, alert: messages.Alert) -> None:
-        """Open or close an alert; for runs of release 1."""
-        _keep_all(self.engine, alert.host, [alert])
-
-    @activity.defn(no_thread_cancel_exception=True)
     def raise_alerts(self, alerts: messages.Alerts) -> None:
         """Open or close alerts in this order, all or none; then those about dead letters, whose failure is logged."""
         _keep_all(self.engine, alerts.host, alerts.items)

@@ -36,7 +36,6 @@ from oldhost_sync.store.outbox.outstanding_changes import (
     emergencies_page,
     entity_page,
     outstanding_page,
-    relayed_page,
 )
 from oldhost_sync.store.outbox.relay_queue import older_are_unrelayed, with_property
 from oldhost_sync.store.text import storable
@@ -53,8 +52,8 @@ RESTING_MAX = 3  # at once, of a worker's eight slots for activities of all host
 # wait may take some seconds longer, which is far below the activities' limits (`DATABASE_LIMIT`, `RECOVERY_HEARTBEAT`).
 LOCK_WAIT_SECONDS = 1
 LOCK_WAITS_SECONDS_MAX = 2.0
-# Parts whose first page also has the persisted state: pause, ban, dead letters.
-BEGINNINGS = ("", "emergencies")
+# The part whose first page also has the persisted state: pause, ban, dead letters.
+BEGINNING = "emergencies"
 SWEEP = "sweep"
 
 
@@ -120,8 +119,8 @@ class RecordingActivities:
             )
             if page.after_id == 0:
                 outstanding.lists_states = self.lists_states()
-            if page.after_id == 0 and page.part in BEGINNINGS and not page.quiet_ms:
-                _add_persisted_state(outstanding, read_persisted_state(connection, page.host, held=not page.part))
+            if page.after_id == 0 and page.part == BEGINNING:
+                _add_persisted_state(outstanding, read_persisted_state(connection, page.host))
                 outstanding.policy = self.policy
             if page.after_id == 0 and page.part == SWEEP:
                 pause, outstanding.halted = stops(connection, page.host)
@@ -142,8 +141,7 @@ class RecordingActivities:
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_decision(self, decision: messages.OperatorAct) -> messages.ActRecorded:
-        act = replace(decision, decision_id=decision.decision_id or _id_of_activity())
-        count = NOT_ASKED
+        act, count = decision, NOT_ASKED
         if act.action == "resolve" and run_in_transaction(self.engine, partial(awaits_count, host=act.host)):
             count = self.count(act.host)
         operator = actor_of(act, self.act_keys, now_ms=time.time_ns() // 1_000_000)
@@ -160,22 +158,14 @@ def _page(connection: Connection, page: messages.OutstandingPage) -> IdPage:
             return outstanding_page(connection, page.host, page.after_id, page.limit)
         case "entity" if page.entity:
             return entity_page(connection, page.host, EntityKey(*page.entity), page.after_id, page.limit)
-        case "sweep":
-            return outstanding_page(connection, page.host, page.after_id, page.limit, quiet_ms=page.quiet_ms)
-    return relayed_page(connection, page.host, page.after_id, page.limit, page.quiet_ms)
+    return outstanding_page(connection, page.host, page.after_id, page.limit, quiet_ms=page.quiet_ms)
 
 
 def _add_persisted_state(outstanding: messages.Outstanding, found: PersistedState) -> None:
-    outstanding.held = [list(one) for one in found.held]
     outstanding.dead_letters = found.dead_letters
     outstanding.paused = [found.pause.operator, found.pause.reason] if found.pause else None
     outstanding.ban_left_ms = found.ban_left_ms
     outstanding.alert_sequence = found.alert_sequence
-
-
-def _id_of_activity() -> str:
-    info = activity.info()
-    return f"{info.workflow_run_id}/{info.activity_id}"
 
 
 def record_or_leave(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -123,7 +123,7 @@ class SessionActivities:
             request.change_ids, beat, sequence=request.sequence, accepted_at_ms=accepted, urgent=request.urgent
         )
         self._count(request, ended)
-        return ended if request.release > 1 else replace(ended, fates=_told_as_before(ended.fates))
+        return ended
 
     @activity.defn(no_thread_cancel_exception=True)
     def probe(self, ref: messages.SessionRef) -> Probed:
@@ -304,11 +304,6 @@ class SessionActivities:
             self.recorder.write()
         except Exception:
             logger.exception("the records of sessions can't be written")
-
-
-def _told_as_before(fates: Sequence[ChangeResult]) -> list[ChangeResult]:
-    """The fates for a run of release 1, which does not know HELD."""
-    return [ChangeResult(fate.change_id, WAITING) if fate.outcome == HELD else fate for fate in fates]
 
 
 def _trace(tracer: Tracer, host: str, done: Exchange) -> None:

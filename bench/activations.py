@@ -97,8 +97,8 @@ class Writer:
         status_report.details(self.machine, self.now_ms)
         self._took(what, began)
         self.sends += [action for action in actions if isinstance(action, Send)]
-        if self.machine.coalesced_alerts.under_way:
-            self.machine.coalesced_alerts.recorded()
+        if self.machine.alerts.under_way:
+            self.machine.alerts.recorded()
         if any(isinstance(action, OpenSession) for action in actions):
             self.open()
         return actions

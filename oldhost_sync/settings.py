@@ -28,7 +28,7 @@ from oldhost_sync.credentials import (
 from oldhost_sync.oldhost.address import SHAPE, has_credentials, parse_address
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
-from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
+from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
 
 __all__ = [
     "SEND_WITHIN_SECONDS",
@@ -135,7 +135,7 @@ class Settings(BaseSettings):
 
     release_max: int | None = Field(
         default=None,
-        ge=BESIDE_MIN,
+        ge=RELEASE_MIN,
         le=RELEASE,
         description="The newest release of the writer's decisions that new runs may use; empty: the newest "
         "that all workers know",

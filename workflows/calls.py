@@ -9,7 +9,6 @@ Each may raise NoResult, also those that are retried: a person can end any activ
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -105,7 +104,7 @@ async def open_session(host: str, action: actions.OpenSession, slack: int) -> ev
     )
 
 
-async def send(host: str, action: actions.Send, release: int, slack: int) -> events.SendEnded:
+async def send(host: str, action: actions.Send, slack: int) -> events.SendEnded:
     return await _result_of(
         "send",
         messages.SendRequest(
@@ -113,7 +112,6 @@ async def send(host: str, action: actions.Send, release: int, slack: int) -> eve
             action.epoch,
             list(action.change_ids),
             action.sequence,
-            release,
             list(action.accepted_at_ms),
             action.urgent,
         ),
@@ -128,10 +126,10 @@ async def send(host: str, action: actions.Send, release: int, slack: int) -> eve
     )
 
 
-async def stop_sends(host: str, action: actions.StopSends, release: int, slack: int) -> None:
+async def stop_sends(host: str, action: actions.StopSends, slack: int) -> None:
     await _end_of(
         "send",
-        messages.SendRequest(host, action.epoch, release=release, stops=True),
+        messages.SendRequest(host, action.epoch, stops=True),
         task_queue=action.task_queue,
         schedule_to_start_timeout=SCHEDULE_TO_START * slack,
         start_to_close_timeout=CLOSING_LIMIT,
@@ -237,16 +235,6 @@ async def raise_alerts(host: str, action: actions.RecordAlerts) -> None:
         start_to_close_timeout=DATABASE_LIMIT,
         retry_policy=UNTIL_IT_WORKS,
         summary=", ".join(list(kinds)[:5]),
-    )
-
-
-async def raise_alert(host: str, action: actions.RaiseAlert) -> None:
-    await _end_of(
-        "raise_alert",
-        messages.Alert(**asdict(action), host=host),
-        start_to_close_timeout=DATABASE_LIMIT,
-        retry_policy=UNTIL_IT_WORKS,
-        summary=f"{action.dedupe_key} is over" if action.close else f"{action.severity}: {action.kind}",
     )
 
 

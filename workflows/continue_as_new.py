@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 # A large rebuild alone can make Temporal suggest a new run (4 MiB of pages; 150,000 changes with UUIDs as ids). A new
 # run would rebuild again whatever the snapshot can't hold, and nothing would ever be sent. So such a run first works
 # through this many events more, far below Temporal's limits (51,200 events, 50 MiB).
@@ -33,14 +31,14 @@ class NextRun:
         self._not_before_event = 0
         self._bytes_of_rebuild = 0
 
-    def rebuilt(self, events: int, *, suggested: bool, history_bytes: int = 0) -> None:
+    def rebuilt(self, events: int, *, suggested: bool, history_bytes: int) -> None:
         """The outstanding changes were read from MariaDB; the history has `events` events so far."""
         self._bytes_of_rebuild = history_bytes
         if suggested:
             self._not_before_event = events + EVENTS_AFTER_REBUILD
 
-    def is_due(self, events: int, *, suggested: bool, history_bytes: int = 0, signals: int = 0) -> bool:
-        """`history_bytes` and `signals` of the run; 0 in one of release 1, which did not check them."""
+    def is_due(self, events: int, *, suggested: bool, history_bytes: int, signals: int) -> bool:
+        """`events`, `history_bytes` and `signals` of the run so far."""
         too_large = history_bytes >= self._bytes_of_rebuild + HISTORY_BYTES_MAX or signals >= SIGNALS_MAX
         return self.asked or too_large or (suggested and events >= self._not_before_event)
 
@@ -52,16 +50,15 @@ class NextRun:
             self.leave_at_ms = now_ms + (0 if at_once else DRAIN_MS)
         return due
 
-    def leave(self, now_ms: int, looks_again: Callable[[], bool]) -> bool:
-        """Whether database activities have had their time. `looks_again`: whether to decide in the next task; called
-        only when the time is over.
+    def leave(self, now_ms: int, *, looks_again: bool) -> bool:
+        """Whether database activities have had their time. `looks_again`: whether to decide in the next task.
 
         The task that finds it over may bring results, too, and the SDK applies signals and updates first. The time may
         have passed between two tasks: if Temporal refuses the end of a run since a signal has just come, the run is
         replayed, for a second or two.
         """
         is_over = self.leave_at_ms is not None and now_ms >= self.leave_at_ms
-        if is_over and not self.leaving and not self._looked_again and looks_again():
+        if is_over and not self.leaving and not self._looked_again and looks_again:
             self._looked_again, self.leave_at_ms = True, now_ms + 1
             return False
         self.leaving = is_over

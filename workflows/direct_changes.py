@@ -65,8 +65,7 @@ class DirectChanges:
             recorded = await self._record(change, "apply_now", only_class="EMERGENCY")
         answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
         if recorded.ref is None or recorded.processed:
-            # A nonce alone proves nothing: a rejection may have used it up. A worker of version 0.1 reports no outcome.
-            answer.status = recorded.outcome or "SETTLED"
+            answer.status = recorded.outcome
             return answer
         if not self._waiting.may_wait_for_fate:
             self._reception.hand_over(recorded)

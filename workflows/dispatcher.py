@@ -14,7 +14,6 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.failure_detector import FailureDetector
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.rebuild import Part
-    from oldhost_sync.policy.release import DONE_AGAIN, KNOWS_ENDED_WORKERS, RELEASE_MIN
     from workflows import calls, messages
     from workflows.calls import NoResult
     from workflows.clock import now_ms
@@ -62,9 +61,7 @@ class Dispatcher:
 
         A send that was given up may last until its timeout.
         """
-        given_up = 0
-        if self._machine.release >= KNOWS_ENDED_WORKERS:
-            given_up = sum(number not in self._machine.in_flight.sends for number in self._sending)
+        given_up = sum(number not in self._machine.in_flight.sends for number in self._sending)
         return self.talking_to_oldhost > given_up
 
     def act(self, action: actions.Action) -> None:
@@ -77,12 +74,8 @@ class Dispatcher:
                 self.start(self._sweep(action))
             case actions.LoadOutstanding():
                 self.start(self._load(action))
-            case actions.RaiseAlert():
-                self.start(calls.raise_alert(self._host, action))
             case actions.RecordAlerts():
                 self.start(self._tell(action))
-            case actions.RecordHalt() if self._machine.release == RELEASE_MIN:
-                self.start(self._record_halt(action))
             case actions.RecordHalt():
                 self._acts.add_halt(self._host, action)
 
@@ -130,11 +123,10 @@ class Dispatcher:
         try:
             await calls.raise_alerts(self._host, action)
         except NoResult:
-            if self._machine.release >= DONE_AGAIN:
-                await workflow.sleep(calls.AGAIN_SECONDS, summary="until alerts are recorded again")
-                self._machine.coalesced_alerts.not_recorded()
+            await workflow.sleep(calls.AGAIN_SECONDS, summary="until alerts are recorded again")
+            self._machine.alerts.not_recorded()
         else:
-            self._machine.coalesced_alerts.recorded()
+            self._machine.alerts.recorded()
 
     async def _open_session(self, action: actions.OpenSession) -> None:
         ended: events.OpeningEnded
@@ -150,7 +142,7 @@ class Dispatcher:
         ended: events.SendEnded | events.SendFailed
         self._sending[action.number] = None
         try:
-            ended = await calls.send(self._host, action, self._machine.release, self._slack)
+            ended = await calls.send(self._host, action, self._slack)
         except NoResult as error:
             limit = error.passed_limit
             if limit in (TimeoutType.SCHEDULE_TO_START, TimeoutType.HEARTBEAT):
@@ -163,7 +155,7 @@ class Dispatcher:
 
     async def _stop_sends(self, action: actions.StopSends) -> None:
         try:
-            await calls.stop_sends(self._host, action, self._machine.release, self._slack)
+            await calls.stop_sends(self._host, action, self._slack)
         except NoResult:
             workflow.logger.warning("the running sends could not be told to stop; they end by themselves")
 
@@ -182,9 +174,9 @@ class Dispatcher:
         self._machine.probed(probed, now_ms())
 
     async def _sweep(self, action: actions.Sweep) -> None:
-        request = messages.OutstandingPage(self._host, action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS)
-        if self._machine.release > RELEASE_MIN:
-            request.part = "sweep"
+        request = messages.OutstandingPage(
+            self._host, "sweep", action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS
+        )
         stops = self._machine.operators.stops
         try:
             page = await calls.load_outstanding(request, calls.ONCE)
@@ -202,7 +194,7 @@ class Dispatcher:
 
     async def _load(self, action: actions.LoadOutstanding) -> None:
         entity = None if action.entity is None else list(action.entity)
-        request = messages.OutstandingPage(self._host, action.after_id, part=action.part.value, entity=entity)
+        request = messages.OutstandingPage(self._host, action.part.value, action.after_id, entity=entity)
         try:
             page = await calls.load_outstanding(request, calls.ONCE)
         except NoResult:
@@ -212,8 +204,3 @@ class Dispatcher:
         if action.part is Part.EMERGENCIES and not action.after_id:
             self._load_persisted_state(page)  # the first page of a rebuild
         self._machine.took_page(action, list(page.changes()), page.last_id, page.more, now_ms())
-
-    async def _record_halt(self, action: actions.RecordHalt) -> None:
-        await calls.record_decision(
-            messages.OperatorAct(self._host, "halt", "writer", action.reason, action.never_taken)
-        )

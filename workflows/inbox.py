@@ -46,16 +46,13 @@ class Inbox:
     """`recording`: an activity is recording a batch; the next batch waits for it, to keep the order.
 
     `awaits_older`: nothing is recorded yet, because older signals are still read from an earlier run's history.
-    `release`: runs of release 1 take larger batches, and record what they can't pass to a new run before it begins.
     """
 
-    def __init__(self, carried: Iterable[Submission], *, release: int = 2) -> None:
+    def __init__(self, carried: Iterable[Submission]) -> None:
         self._waiting: list[Item] = []
         self._under_way: list[Item] = []
         self._blocked: dict[tuple[str, str], Block] = {}
         self._bytes = 0
-        self._bytes_per_batch = BATCH_BYTES_MAX if release > 1 else BYTES_MAX
-        self._release = release
         self.awaits_older = False
         for submission in carried:
             self.add(submission)
@@ -74,7 +71,7 @@ class Inbox:
 
     def next_batch(self, *, draining: bool, now_ms: int = 0) -> list[Submission]:
         """The changes to record now; none while the run is ending."""
-        if self.recording or self.awaits_older or not self._waiting or (draining and self._may_end):
+        if self.recording or self.awaits_older or not self._waiting or draining:
             return []
         self._under_way = self._take(now_ms)
         return [item.submission for item in self._under_way]
@@ -99,19 +96,15 @@ class Inbox:
 
     def carried(self) -> list[Submission] | None:
         """The changes to pass to the next run; None when they are too large and stay in this run's history."""
-        if self._release > 1 and self._bytes > BYTES_MAX:
+        if self._bytes > BYTES_MAX:
             return None
         return [item.submission for item in [*self._under_way, *self._waiting]]
-
-    @property
-    def _may_end(self) -> bool:
-        return self._release > 1 or self._bytes <= BYTES_MAX
 
     def _take(self, now_ms: int) -> list[Item]:
         """The next items in order, without those of a blocked entity."""
         taken: list[Item] = []
         rest: list[Item] = []
-        left = self._bytes_per_batch
+        left = BATCH_BYTES_MAX
         for place, item in enumerate(self._waiting):
             if self._is_blocked(item, now_ms):
                 rest.append(item)

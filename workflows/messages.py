@@ -2,8 +2,9 @@
 OldHost comes back as the machine's own events (`oldhost_sync/policy/events.py`).
 
 Two rules. Ids only: no payload and no personal data (invariant I9); the one exception is a submitted change, which is
-recorded at once and passed on as a ref. Tolerant: every field added later has a default, because a running workflow may
-meet an older sender here. A change is sent as a short list, because thousands share one signal.
+recorded at once and passed on as a ref. Tolerant: every field that a later release adds has a default, because a
+running workflow may meet a sender of the release before. A change is sent as a short list, because thousands share one
+signal.
 """
 
 # No `from __future__ import annotations` here: the SDK resolves the types of each dataclass that it decodes, and would
@@ -228,16 +229,14 @@ class SendRequest:
     """Input of `send`, on the session's own queue: change ids in the order to be sent.
 
     `sequence`: this is the session's first, second, … send; it reserves its nonces after the previous one (0: at once).
-    `release`: of the writer's run; one of release 1 gets WAITING instead of HELD. `accepted_at_ms`: of
-    each change, to detect an id that the database has given to another change. `urgent`: sent before everything that is
-    not on the wire. `stops`: no new send; running sends end after the operation on the wire.
+    `accepted_at_ms`: of each change, to detect an id that the database has given to another change. `urgent`: sent
+    before everything that is not on the wire. `stops`: no new send; running sends end after the operation on the wire.
     """
 
     host: str
     epoch: int
     change_ids: list[int] = field(default_factory=list)
     sequence: int = 0
-    release: int = 1
     accepted_at_ms: list[int] = field(default_factory=list)
     urgent: bool = False
     stops: bool = False
@@ -257,33 +256,30 @@ class OutstandingPage:
 
     `quiet_ms`: only changes relayed at least this long ago (the sweep skips those that the writer may be about to get).
     `part`: "emergencies", with the older changes of their entities; "rest", all; "entity", all of `entity`; "sweep".
-    None of these returns changes held behind a dead letter. Empty (runs of release 1): all relayed ones, and the
-    dead letters.
+    None of these returns changes held behind a dead letter.
     """
 
     host: str
+    part: str
     after_id: int = 0
     limit: int = 2000
     quiet_ms: int = 0
-    part: str = ""
     entity: list[str] | None = None
 
 
 @dataclass
 class Outstanding:
-    """Result of `load_outstanding`. The first page also has what else a new writer needs: `held`, entities with a
-    dead letter as [entity_type, entity_id, [change ids]] (runs of release 1 only); `dead_letters`, their number;
+    """Result of `load_outstanding`. The first page also has what else a new writer needs: `dead_letters`, their number;
     `paused`, by whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings,
     for a writer that was started without any; `alert_sequence`, the number of its newest alert. The first page of a
     sweep has `paused`, and whether the ledger is `halted` (None: not known). Both have `lists_states`: whether the
-    writer's search attributes are registered.
+    writer's search attributes are registered (None: not known).
     `properties`: of the refs, as in `EnqueueBatch`.
 
     The lists' items are checked by `changes`: were they annotated, the SDK would take 20 µs more for each.
     """
 
     refs: list[Any] = field(default_factory=list)
-    held: list[list[Any]] = field(default_factory=list)
     last_id: int = 0
     more: bool = False
     paused: list[str] | None = None
@@ -362,10 +358,3 @@ class Recovered:
     recorded: int = 0
     runs: int = 0
     gone: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Alert(RaiseAlert):
-    """Input of `raise_alert`, of runs of release 1."""
-
-    host: str = ""

@@ -17,8 +17,6 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.actions import RecordHalt
     from oldhost_sync.policy.machine import Machine
-    from oldhost_sync.policy.operators import Refused
-    from oldhost_sync.policy.release import OUTLIVES_CLOCKS, RELEASE_MIN
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.messages import OperatorRequest
@@ -88,8 +86,6 @@ class OperatorActs:
 
     async def carry_out(self, host: str, action: str, request: OperatorRequest) -> str | int:
         """Add an act and wait for it; ApplicationError says why nothing was done, or that the next run does it."""
-        if self._machine.release == RELEASE_MIN:
-            return await self._carry_out_as_before(request.act(host, action, str(workflow.uuid4())))
         act = self.add(request.act(host, action, str(workflow.uuid4())))
         await self._end_of(act)
         self._wake()
@@ -103,8 +99,8 @@ class OperatorActs:
         return act.answer
 
     async def _end_of(self, act: PendingAct) -> None:
-        """Wait until it is done, or the next run does it; for a resolve only so long (runs from release 14 on)."""
-        is_limited = act.decision.action == "resolve" and self._machine.release >= OUTLIVES_CLOCKS
+        """Wait until it is done, or the next run does it; for a resolve only so long."""
+        is_limited = act.decision.action == "resolve"
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: act.answer is not None or bool(act.refused) or self._leaving(),
@@ -141,20 +137,3 @@ class OperatorActs:
         else:
             act.answer = self._machine.operators.follow(act.decision, decided, now_ms())
         self._wake()
-
-    async def _carry_out_as_before(self, decision: messages.OperatorAct) -> str | int:
-        """In runs of release 1 a pause, resume or flush was applied to the machine before it was recorded."""
-        answer: str | int | None = None
-        try:
-            if decision.action in ("pause", "resume", "flush"):
-                answer = self._machine.operators.follow(decision, messages.ActRecorded(), now_ms())
-        except Refused as refused:
-            raise ApplicationError(str(refused), type="Refused", non_retryable=True) from None
-        self._wake()
-        decided = await calls.record_decision(decision)
-        if decided.refused:
-            raise ApplicationError(decided.refused, type="Refused", non_retryable=True)
-        if answer is None:
-            answer = self._machine.operators.follow(decision, decided, now_ms())
-        self._wake()
-        return answer

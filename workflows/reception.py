@@ -20,7 +20,6 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.machine import Machine
-    from oldhost_sync.policy.release import DONE_AGAIN
     from workflows import calls, intake, messages
     from workflows.clock import now_ms
     from workflows.inbox import Inbox
@@ -45,12 +44,11 @@ class Reception:
         self._host = host
         self._machine = machine
         self._wake = wake
-        self._knows_places = machine.release > 1
         info = workflow.info()
         self._run_id, self._original_run_id = info.run_id, info.original_execution_run_id
         self._continued_run_id = info.continued_run_id or ""
-        self.inbox = Inbox(given.submissions, release=machine.release)
-        self.recovering = self._knows_places and (given.unrecorded or not self._continued_run_id)
+        self.inbox = Inbox(given.submissions)
+        self.recovering = given.unrecorded or not self._continued_run_id
         self.inbox.awaits_older = self.recovering
         self._awaits_until_ms = now_ms() + AWAIT_OLDER_MS_MAX
         self.was_reset = False
@@ -61,11 +59,7 @@ class Reception:
     def take(self, raw: RawValue) -> None:
         """Store one `submit_change`; `read` decodes it."""
         self._submitted += 1
-        if self._knows_places:
-            self._unread.append((self._submitted, raw))
-        else:
-            change = intake.read_change(raw)
-            self.inbox.add(Submission(change, str(workflow.uuid4())))
+        self._unread.append((self._submitted, raw))
 
     def read(self) -> None:
         """Decode some of the stored signals, in order."""
@@ -96,8 +90,7 @@ class Reception:
     async def record(self, batch: list[Submission]) -> None:
         """Record one batch, and give the recorded changes to the machine."""
         try:
-            request = messages.Submissions(self._host, batch, may_leave=self._knows_places)
-            request.original_run_id = self._original_run_id if self._knows_places else ""
+            request = messages.Submissions(self._host, batch, may_leave=True, original_run_id=self._original_run_id)
             answers = await calls.record_submissions(request)
         except BaseException:
             self.inbox.failed()
@@ -116,8 +109,6 @@ class Reception:
         request = messages.Recovery(self._host, self._run_id, self._original_run_id, self._continued_run_id, now_ms())
         try:
             while not await self._has_recovered(request):
-                if self._machine.release < DONE_AGAIN:
-                    return
                 await workflow.sleep(calls.AGAIN_SECONDS, summary="until unread signals are looked for again")
         finally:
             self.inbox.awaits_older = False

@@ -14,7 +14,6 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.machine import Machine
-    from oldhost_sync.policy.release import RELEASE_MIN
     from workflows import intake
 
 # Of 500 refs each, some 6 ms.
@@ -33,10 +32,9 @@ class Relayed:
         self.waiting.append(batch)
 
     def take(self, now_ms: int) -> int:
-        """Give some to the machine (all in runs of release 1); returns the number of items that can't be read."""
-        at_most = len(self.waiting) if self._machine.release == RELEASE_MIN else BATCHES_AT_ONCE_MAX
+        """Give some to the machine; returns the number of items that can't be read."""
         unreadable = 0
-        for _ in range(min(at_most, len(self.waiting))):
+        for _ in range(min(BATCHES_AT_ONCE_MAX, len(self.waiting))):
             refs, no_refs = intake.read_refs(self.waiting.popleft())
             self._machine.enqueue(refs, now_ms)
             unreadable += no_refs

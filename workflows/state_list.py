@@ -24,7 +24,7 @@ class StateList:
         self._logged = self._shown
 
     def heard(self, is_registered: bool | None) -> None:
-        """Take what a worker reported; None: a worker of an earlier release, which does not report it."""
+        """Take what a worker reported; None: it does not know."""
         if is_registered is not None:
             self._is_registered = is_registered
 

@@ -17,12 +17,11 @@ from oldhost_sync.policy.session import Phase
 
 # At most this many changes of one entity are in an answer: while it is built, the writer does nothing else.
 FOUND_MAX = 200
-IN_FLIGHT, IN_LANE, DEBOUNCED, HELD = "in flight", "in its lane", "debounced", "held behind a dead letter"
+IN_FLIGHT, IN_LANE, DEBOUNCED = "in flight", "in its lane", "debounced"
 _WAITS_FOR = {
     IN_FLIGHT: "OldHost's answer",
     IN_LANE: "its turn",
     DEBOUNCED: "the debounce to end",
-    HELD: "an operator to retry or discard the dead letter",
 }
 NEXT_STEPS = {
     "HALTED": "compare OldHost with the ledger, then `resolve` (docs/operations.md)",
@@ -103,12 +102,11 @@ def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
     behind its dead letters, as far as the writer has seen them. The oldest FOUND_MAX are listed; `count` counts all.
     """
     hold = machine.coalescer.holds.get(entity)
-    held = {entry.ref.change_id for entry in hold.waiting} if hold else set()
     oldest = machine.coalescer.entries_of(entity, FOUND_MAX)
     stops = ", ".join(_stops(machine, now_ms))
     changes = [_where(entry, IN_FLIGHT, stops, now_ms) for entry in machine.in_flight if entry.ref.entity == entity]
     count = len(changes) + machine.coalescer.count_of(entity)
-    changes += [_where(entry, _place_of(entry, held), stops, now_ms) for entry in oldest]
+    changes += [_where(entry, _place_of(entry), stops, now_ms) for entry in oldest]
     return {
         "entity_type": entity.entity_type,
         "entity_id": entity.entity_id,
@@ -152,16 +150,14 @@ def _lane(machine: Machine, cls: PriorityClass, now_ms: int) -> dict[str, int]:
     return {"depth": len(lane), "oldest_age_ms": max(0, now_ms - oldest)}
 
 
-def _place_of(entry: PendingOperation, held: set[int]) -> str:
-    if entry.ref.change_id in held:
-        return HELD
+def _place_of(entry: PendingOperation) -> str:
     return IN_LANE if entry.ready else DEBOUNCED
 
 
 def _where(entry: PendingOperation, place: str, stops: str, now_ms: int) -> dict[str, Any]:
-    """`waits_for`: `stops` if nothing is sent at all, after the change's own reason if that is a debounce or a hold."""
+    """`waits_for`: `stops` if nothing is sent at all, after the change's own reason if that is a debounce."""
     own = _WAITS_FOR[place]
-    waits_for = f"{own}, {stops}" if stops and place in (DEBOUNCED, HELD) else stops or own
+    waits_for = f"{own}, {stops}" if stops and place == DEBOUNCED else stops or own
     due_in_ms = max(0, entry.due_at_ms - now_ms)
     return {**_ref(entry.ref), "place": place, "waits_for": waits_for, "due_in_ms": due_in_ms}
 

@@ -19,9 +19,9 @@ from temporalio.common import RawValue
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import snapshot
     from oldhost_sync.policy.changes import EntityKey
-    from oldhost_sync.policy.release import OUTLIVES_CLOCKS, RELEASE_MIN, release_of_run
+    from oldhost_sync.policy.release import release_of_run
     from oldhost_sync.policy.writer_policy import WriterPolicy
-    from workflows import calls, intake, messages, status_report, validators
+    from workflows import intake, messages, status_report, validators
     from workflows.clock import Clock, now_ms, present_ms
     from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, NextRun
     from workflows.direct_changes import DirectChanges
@@ -49,9 +49,8 @@ class SyncWriterWorkflow:
         given, unreadable = intake.read_input(argument, workflow.info().workflow_id)
         self.host = given.host
         self.policy = given.policy
-        carried = _readable(given.snapshot)
         release = release_of_run(workflow.patched)
-        self.machine = snapshot.load(carried, self._policy_in_force, now_ms(), release=release)
+        self.machine = snapshot.load(given.snapshot, self._policy_in_force, now_ms(), release=release)
         self.wakeup_requested = True
         self.clock = Clock()
         self.next_run = NextRun()
@@ -67,18 +66,14 @@ class SyncWriterWorkflow:
             self.host, self.machine, self._wake, self.acts, self._load_persisted_state, self.listing, self.relayed
         )
         self.freeing = free_at_eviction(self.machine.coalescer)
-        if release > RELEASE_MIN:
-            if unreadable:
-                text = f"The writer was started with a wrong argument: {unreadable}."
-                self.machine.unreadable(text, "unreadable-start")
-            workflow.register_random_seed_callback(self._after_reset)
+        if unreadable:
+            self.machine.unreadable(f"The writer was started with a wrong argument: {unreadable}.", "unreadable-start")
+        workflow.register_random_seed_callback(self._after_reset)
 
     @workflow.run
     async def run(self, argument: RawValue = NOTHING) -> None:  # noqa: ARG002 - `__init__` has read it
         if self.reception.recovering:
             self.dispatcher.start(self.reception.recover())
-        if not self.machine.loaded and self.machine.release == RELEASE_MIN:
-            await self._rebuild()
         while True:
             self.wakeup_requested = False
             self._take_relayed()
@@ -124,8 +119,6 @@ class SyncWriterWorkflow:
     def _enqueue(self, batch: RawValue) -> None:
         """Take refs of recorded changes from the relay. Unreadable ones are dropped here; the sweep finds them."""
         self.relayed.add(batch)
-        if self.machine.release == RELEASE_MIN:
-            self._take_relayed()
 
     def _take_relayed(self) -> None:
         if unreadable := self.relayed.take(now_ms()):
@@ -255,24 +248,9 @@ class SyncWriterWorkflow:
 
     # -------------------------------------------------------------------------------------------- loading and recording
 
-    async def _rebuild(self) -> None:
-        """Read all outstanding changes from MariaDB before sending. Release 1 only; later ones read while they send."""
-        after_id, more = 0, True
-        while more:
-            page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)
-            self._load_persisted_state(page)
-            self.machine.enqueue(page.changes(), now_ms(), sweep=True)
-            after_id, more = page.last_id, page.more
-        self.machine.finish_loading(now_ms())
-        info = workflow.info()
-        events, size = info.get_current_history_length(), info.get_current_history_size()
-        self.next_run.rebuilt(events, suggested=info.is_continue_as_new_suggested(), history_bytes=size)
-
     def _must_renew(self) -> bool:
         info = workflow.info()
         events, suggested = info.get_current_history_length(), info.is_continue_as_new_suggested()
-        if self.machine.release == RELEASE_MIN:
-            return self.next_run.is_due(events, suggested=suggested)
         size = info.get_current_history_size()
         if self.machine.loading.part is not None and events < EVENTS_OF_REBUILD_MAX:
             self.next_run.rebuilt(events, suggested=suggested, history_bytes=size)
@@ -285,18 +263,11 @@ class SyncWriterWorkflow:
         """A run that was reset does not wait for activities: after a reset Temporal never times out an activity that no
         worker had started, nor any later one. The next session resolves an operation in flight, as after a terminate.
         """
-        return self.reception.was_reset and workflow.patched("reset-leaves-at-once")
-
-    def _looks_again(self) -> bool:
-        return not self._leaves_at_once and workflow.patched("results-before-leaving")
+        return self.reception.was_reset
 
     def _load_persisted_state(self, page: messages.Outstanding) -> None:
-        for entity_type, entity_id, dead in page.held:
-            self.machine.load_held(EntityKey(entity_type, entity_id), dead)
-            self.machine.dead_letters += len(dead)
-        if self.machine.release > RELEASE_MIN:
-            self.machine.dead_letters = page.dead_letters
-        self.machine.coalesced_alerts.number_above(page.alert_sequence)
+        self.machine.dead_letters = page.dead_letters
+        self.machine.alerts.number_above(page.alert_sequence)
         if self.machine.carried:
             return
         if page.paused is not None:
@@ -326,17 +297,16 @@ class SyncWriterWorkflow:
         wake_at_ms = self.machine.watch_at_ms() if self.dispatcher.awaits_oldhost else self._wake_at_ms()
         if self.relayed.waiting or (self.reception.has_unread and not self.machine.draining):
             wake_at_ms = now_ms()
-        if self.relayed.take_nudge() and self.machine.release >= OUTLIVES_CLOCKS:
+        if self.relayed.take_nudge():
             self.timers.distrust()
         if wake_at_ms is not None:
-            self.timers.ensure(wake_at_ms, self.clock if self.machine.release > RELEASE_MIN else None)
+            self.timers.ensure(wake_at_ms, self.clock)
         await workflow.wait_condition(lambda: self.wakeup_requested or self._may_leave())
 
     def _wake_at_ms(self) -> int | None:
-        times = [self.machine.wake_at_ms()]
-        if self.machine.release > RELEASE_MIN:
-            leaves_at_ms = None if self.next_run.leaving else self.next_run.leave_at_ms
-            times.append(leaves_at_ms if self.machine.draining else self.reception.wake_at_ms())
+        leaves_at_ms = None if self.next_run.leaving else self.next_run.leave_at_ms
+        own_ms = leaves_at_ms if self.machine.draining else self.reception.wake_at_ms()
+        times = (self.machine.wake_at_ms(), own_ms)
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def _may_leave(self) -> bool:
@@ -357,9 +327,10 @@ class SyncWriterWorkflow:
             return False
         if self.dispatcher.under_way == 0 and workflow.all_handlers_finished():
             return True
-        if self.machine.release == RELEASE_MIN or (self.dispatcher.talking_to_oldhost and not self._leaves_at_once):
+        if self.dispatcher.talking_to_oldhost and not self._leaves_at_once:
             return False
-        return self.next_run.leave(now_ms(), self._looks_again) and workflow.all_handlers_finished()
+        leaves = self.next_run.leave(now_ms(), looks_again=not self._leaves_at_once)
+        return leaves and workflow.all_handlers_finished()
 
     def _successor(self) -> WriterInput:
         carried: snapshot.Snapshot | None = {**snapshot.dump(self.machine), "at_ms": now_ms()}
@@ -386,11 +357,3 @@ class SyncWriterWorkflow:
             self.machine.unreadable(text, "unreadable-signals")
             self.unreadable = 0
             self.tell_unreadable_at_ms = now_ms() + UNREADABLE_ALERT_MS
-
-
-def _readable(carried: snapshot.Snapshot | None) -> snapshot.Snapshot | None:
-    """None if the worker that began the run could not read this version: it rebuilt the state, so a replay must too."""
-    version = carried.get("version", 0) if carried else 0
-    if version > snapshot.VERSION_UNMARKED and not workflow.patched(f"snapshot-{version}"):
-        return None
-    return carried

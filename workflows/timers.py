@@ -23,10 +23,8 @@ class Timers:
         self._fired = fired
         self._running: dict[int, asyncio.Task[None]] = {}  # by when they fire
 
-    def ensure(self, at_ms: int, clock: Clock | None) -> None:
-        """Begin one that fires at `at_ms`, unless a running one fires by then. `clock` is told when it fires; None in a
-        run of release 1.
-        """
+    def ensure(self, at_ms: int, clock: Clock) -> None:
+        """Begin one that fires at `at_ms`, unless a running one fires by then. `clock` is told when it fires."""
         if all(running_ms > at_ms for running_ms in self._running):
             self._running[at_ms] = asyncio.create_task(self._fire_at(at_ms, clock, self._running))
 
@@ -34,10 +32,9 @@ class Timers:
         """Rely no more on those that run: they may fire much later than they were begun for."""
         self._running = {}
 
-    async def _fire_at(self, at_ms: int, clock: Clock | None, running: dict[int, asyncio.Task[None]]) -> None:
+    async def _fire_at(self, at_ms: int, clock: Clock, running: dict[int, asyncio.Task[None]]) -> None:
         fires_at_ms = max(at_ms, now_ms() + 1)
         await workflow.sleep((fires_at_ms - now_ms()) / 1000, summary="until something is due")
         del running[at_ms]
-        if clock is not None:
-            clock.fired(fires_at_ms)
+        clock.fired(fires_at_ms)
         self._fired()

@@ -22,7 +22,6 @@ from oldhost_sync.policy.events import OpeningPostponed, Probed, SendEnded, Sess
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.outlook import OPENING_READS
 from oldhost_sync.policy.pending_operation import PendingOperation
-from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, WriterPolicy
 
@@ -83,25 +82,22 @@ def rehearse(
     pace: Pace | None = None,
     changes: Sequence[Arrival] | None = None,
     *,
-    release: int = RELEASE,
     steady_ms: int | None = None,
 ) -> Plan:
     """Run the scenario until OldHost has every accepted change. `changes`: instead of the scenario's own; those
-    accepted before its start wait from the start. `release`: the release of the decisions. `steady_ms`: the load does
-    not end, so run for this long, or until something is older than promised.
+    accepted before its start wait from the start. `steady_ms`: the load does not
+    end, so run for this long, or until something is older than promised.
     """
     changes = arrivals(scenario) if changes is None else changes
-    return _Rehearsal(scenario, pace or Pace(), changes, release, steady_ms).run()
+    return _Rehearsal(scenario, pace or Pace(), changes, steady_ms).run()
 
 
 class _Rehearsal:
-    def __init__(
-        self, scenario: Scenario, pace: Pace, changes: Sequence[Arrival], release: int, steady_ms: int | None
-    ) -> None:
+    def __init__(self, scenario: Scenario, pace: Pace, changes: Sequence[Arrival], steady_ms: int | None) -> None:
         self._pace = pace
         self._steady_ms = steady_ms
         self._host = HostModel(scenario, pace.turnaround_ms)
-        self._machine = _machine(scenario, release)
+        self._machine = _machine(scenario)
         self._plan = Plan(scenario, bounds(changes, scenario.latency_ms, self._host.ban), drained=False)
         self._now_ms = 0
         self._exact_ms = 0.0
@@ -184,7 +180,7 @@ class _Rehearsal:
                 for alert in action.alerts:
                     if not alert.close:
                         self._plan.alerts[alert.kind] = self._plan.alerts.get(alert.kind, 0) + 1
-                self._machine.coalesced_alerts.recorded()
+                self._machine.alerts.recorded()
 
     # ------------------------------------------------------------------------------------------------------ the session
 
@@ -310,7 +306,7 @@ class _Rehearsal:
         return not (self._to_arrive or machine.coalescer.waiting or machine.coalescer.held_count or machine.in_flight)
 
 
-def _machine(scenario: Scenario, release: int) -> Machine:
+def _machine(scenario: Scenario) -> Machine:
     policy = WriterPolicy(
         debounce_ms=round(scenario.debounce_s * 1000),
         max_wait_ms=round(scenario.max_wait_s * 1000),
@@ -318,7 +314,7 @@ def _machine(scenario: Scenario, release: int) -> Machine:
         ban_ms=round(scenario.ban_s * 1000),
         early_send_ms=round(scenario.early_send_s * 1000),
     )
-    machine = Machine(policy, 0, release)
+    machine = Machine(policy, 0)
     machine.load.service_ms = max(scenario.latency_ms, 0.1)
     machine.finish_loading(0)
     return machine

@@ -56,7 +56,6 @@ def _doubt(act: OperatorAct, keys: Sequence[str], now_ms: int) -> str:
 def _digest(act: OperatorAct, signature: ActSignature, key: str) -> str:
     bound = [
         *(_PURPOSE, act.channel, act.host, act.action, act.operator, act.reason),
-        *(act.change_id, act.mode, act.entity, signature.signed_at_ms, signature.nonce),
-        *([act.epoch] if act.epoch else []),  # workers of an earlier release know acts without it only
+        *(act.change_id, act.mode, act.entity, act.epoch, signature.signed_at_ms, signature.nonce),
     ]
     return hmac.new(key.encode(), json.dumps(bound).encode(), hashlib.sha256).hexdigest()

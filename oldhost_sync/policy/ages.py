@@ -15,12 +15,9 @@ CELLS_MAX = 5_000
 
 
 class Ages:
-    """The counts of one class by (when it may be sent, since when it waits), both in cells of `cell_ms`.
-    `by_first_change`: the lane is in the order of the latter, otherwise of the former.
-    """
+    """The counts of one class by (when it may be sent, since when it waits), both in cells of `cell_ms`."""
 
-    def __init__(self, *, by_first_change: bool = False) -> None:
-        self._by_first_change = by_first_change
+    def __init__(self) -> None:
         self._cells: dict[tuple[int, int], int] = {}
         self.cell_ms = CELL_MS
         self.total = 0
@@ -60,7 +57,8 @@ class Ages:
             self._cells = wider
 
     def in_order(self) -> Iterator[tuple[int, int, int]]:
-        """(when ready, since when, how many), in the lane's order. Instants are in ms, rounded down to their cell."""
-        place = (lambda cell: (cell[1], cell[0])) if self._by_first_change else None
-        for ready, first in sorted(self._cells, key=place):
+        """(when ready, since when, how many), the longest waiting first, which is the lane's order. Instants are in ms,
+        rounded down to their cell.
+        """
+        for ready, first in sorted(self._cells, key=lambda cell: (cell[1], cell[0])):
             yield ready * self.cell_ms, first * self.cell_ms, self._cells[ready, first]

@@ -54,8 +54,7 @@ _TRANSITIONS: dict[tuple[BreakerState, BreakerEvent], BreakerState] = {
 @dataclass
 class Breaker:
     """`until_ms`: when the ban is over (OPEN only). `banned_at_ms`: when the last ban began. `reason`: why the breaker
-    is not closed. `told_at_ms`: when OldHost last said how long the ban lasts. `asks_again`: False in runs of
-    release 1, which waited until the ban's end.
+    is not closed. `told_at_ms`: when OldHost last said how long the ban lasts.
     """
 
     ban_ms: int
@@ -63,33 +62,32 @@ class Breaker:
     until_ms: int = 0
     banned_at_ms: int | None = None
     reason: str = ""
-    told_at_ms: int | None = None
-    asks_again: bool = True
+    told_at_ms: int = 0
 
     def ban(self, now_ms: int, ban_ms: int) -> bool:
         """OldHost banned us for `ban_ms` more. True when this is a second ban within the window: halt at once."""
         fresh = self.state is BreakerState.CLOSED
-        asked_again = self.asks_again and self.state is BreakerState.HALF_OPEN
+        asked_again = self.state is BreakerState.HALF_OPEN
         again = fresh and self.banned_at_ms is not None and now_ms - self.banned_at_ms < self._window_ms()
         self._move(BreakerEvent.BAN)
         if fresh:
             self.banned_at_ms = now_ms
         if self.state is BreakerState.OPEN:
             self.until_ms = max(self.until_ms, now_ms + ban_ms) if not asked_again else now_ms + ban_ms
-            self.told_at_ms = now_ms if self.asks_again else None
+            self.told_at_ms = now_ms
             self.reason = "banned by OldHost"
         return again
 
-    def load_ban(self, left_ms: int, now_ms: int, *, lasts: bool) -> None:
+    def load_ban(self, left_ms: int, now_ms: int) -> None:
         """An earlier run's ban. It counts as the first. `left_ms`: by MariaDB's clock, which may have been set since;
-        negative: it ended that long ago. `lasts`: if OldHost, asked first, reports a ban, then it is this one, unless
-        the window is over; False in runs before release 7, to which that was a second ban.
+        negative: it ended that long ago. If OldHost, asked first, reports a ban, then it is this one, unless the window
+        is over.
         """
         self.banned_at_ms = now_ms + left_ms - self.ban_ms
-        if left_ms > 0 or (lasts and now_ms - self.banned_at_ms < self._window_ms()):
+        if left_ms > 0 or now_ms - self.banned_at_ms < self._window_ms():
             self._move(BreakerEvent.BAN)
             self.until_ms = now_ms + left_ms
-            self.told_at_ms = now_ms if self.asks_again else None
+            self.told_at_ms = now_ms
             self.reason = "banned by OldHost"
 
     def tick(self, now_ms: int) -> None:
@@ -99,11 +97,7 @@ class Breaker:
     @property
     def ask_at_ms(self) -> int:
         """When OldHost is asked again: at least once in a ban's usual length. Asking does not prolong a ban."""
-        return (
-            self.until_ms
-            if self.told_at_ms is None
-            else min(self.until_ms, self.told_at_ms + self.ban_ms * ASK_AGAIN_PERCENT // 100)
-        )
+        return min(self.until_ms, self.told_at_ms + self.ban_ms * ASK_AGAIN_PERCENT // 100)
 
     def agreed(self) -> None:
         self._move(BreakerEvent.AGREED)

@@ -3,7 +3,7 @@
 Debounce restarts with each newer change of the key and never lasts beyond `max_wait` from the first (traps 6, 7). A key
 in its lane still coalesces until it is taken. Order inheritance: when it is an entity's turn, its oldest waiting change
 is taken, whichever lane gave the turn (invariant I4, trap 11). Its operations in flight are sent before, by the order
-of the sends; in runs begun before release 3, an entity with something in flight is blocked.
+of the sends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import count, islice
+from itertools import islice, takewhile
 
 from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
@@ -20,16 +20,15 @@ from oldhost_sync.policy.due_heap import DebouncedKeys
 from oldhost_sync.policy.lanes import Lane, WeightedRoundRobin
 from oldhost_sync.policy.pending_operation import Added, Hold, PendingOperation
 from oldhost_sync.policy.rotation import LaneItem
-from oldhost_sync.policy.turn_rules import TurnRules
 from oldhost_sync.policy.turns import Turns
-from oldhost_sync.policy.writer_policy import SEND_OPERATIONS_MAX
+from oldhost_sync.policy.writer_policy import MOVED_AT_ONCE_MAX, SEND_OPERATIONS_MAX
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 
 
 class Coalescer:
     """All that waits. Times are ms; nothing here reads a clock. `released`: entities whose oldest dead letter was
-    decided: the changes held behind it must be read from MariaDB. `blocks`: skip entities with something in flight.
+    decided: the changes held behind it must be read from MariaDB.
     """
 
     def __init__(
@@ -39,15 +38,8 @@ class Coalescer:
         max_wait_ms: int,
         txn_per_lww: int,
         txn_run: int = 0,
-        keeps_held: bool = False,
-        blocks: bool = False,
-        rules: TurnRules | None = None,
         early_send_ms: int = 0,
-        replaces_older: bool = True,
     ) -> None:
-        self.rules = rules or TurnRules()
-        # In release 1 held changes stay in memory; in 1 and 2 an entity has one operation in flight.
-        self._keeps_held, self._blocks, self._replaces_older = keeps_held, blocks, replaces_older
         self.released: dict[EntityKey, None] = {}
         self.decided = DecidedLetters()
         self._debounce_ms = debounce_ms
@@ -56,16 +48,11 @@ class Coalescer:
         self.holds: dict[EntityKey, Hold] = {}
         self._by_key: dict[CoalescingKey, int] = {}
         self._by_entity: dict[EntityKey, list[int]] = {}
-        self.blocked: dict[EntityKey, None] = {}
         self._debounced = DebouncedKeys(early_send_ms)
         self._flushed: dict[int, int] = {}  # debounced changes whose debounce was ended early, and when
-        self.ages = {cls: Ages(by_first_change=self.rules.by_first_change) for cls in (_TXN, _LWW)}
-        by_property = self.rules.by_property
-        self.lanes = {
-            cls: Lane(self.blocked, by_property=by_property and cls is not _EMERGENCY)
-            for cls in (_EMERGENCY, _TXN, _LWW)
-        }
-        self.turns = Turns(self.lanes, self.rules, WeightedRoundRobin(txn_per_lww, txn_run), self._first_at_ms)
+        self.ages = {cls: Ages() for cls in (_TXN, _LWW)}
+        self.lanes = {cls: Lane(by_property=cls is not _EMERGENCY) for cls in (_EMERGENCY, _TXN, _LWW)}
+        self.turns = Turns(self.lanes, WeightedRoundRobin(txn_per_lww, txn_run), self._first_at_ms)
 
     # ------------------------------------------------------------------------------------------------------- coming in
 
@@ -107,7 +94,7 @@ class Coalescer:
     def put_back(self, entry: PendingOperation) -> Added:
         """An operation was taken but not sent. The newest of its key that waits gets the old place again."""
         other = self.waiting.get(self._by_key.get(entry.ref.key, 0)) if entry.ref.priority_class is _LWW else None
-        if other is None or (other.ref.change_id < entry.ref.change_id and not self._replaces_older):
+        if other is None:
             return Added.NEW if self._place(entry) else Added.HELD
         self._take_out(other)
         older, heir = sorted((entry, other), key=lambda each: each.ref.change_id)
@@ -116,14 +103,14 @@ class Coalescer:
         self.unhold(older.ref.entity, older.ref.change_id)
         return Added.SUPERSEDED if heir is other else Added.REPLACED_OLDER
 
-    def fall_due(self, now_ms: int, at_most: int | None = None) -> None:
+    def fall_due(self, now_ms: int, at_most: int = MOVED_AT_ONCE_MAX) -> None:
         """Move keys whose debounce is over into their lane: the flushed ones, then the longest overdue. Of each at most
-        `at_most` now, and the rest at the next call; None: all.
+        `at_most` now, and the rest at the next call.
         """
         for change_id in list(islice(self._flushed, at_most)):
             self._debounced.remove(change_id)
             self._make_ready(self.waiting[change_id])
-        for _ in count() if at_most is None else range(at_most):
+        for _ in range(at_most):
             if (due := self._debounced.pop_due(now_ms)) is None:
                 return
             self._make_ready(self.waiting[due])
@@ -149,9 +136,7 @@ class Coalescer:
         """Take what is sent next: one operation, or for an EMERGENCY a chain: older ones of its entity, then itself.
         `service_ms`: OldHost's time for one operation.
 
-        A chain is no longer than a send; the rest follows in the next. Empty when nothing can be sent. With `blocks`
-        the entity is blocked until `unblock`, and a chain stops before a TXN that would have to be held if an earlier
-        operation of the chain were rejected.
+        A chain is no longer than a send; the rest follows in the next. Empty when nothing can be sent.
         """
         turn = self.turns.next(now_ms, service_ms)
         if turn is None:
@@ -160,7 +145,6 @@ class Coalescer:
         last = change_id if cls is _EMERGENCY else self._by_entity[entity][0]
         chain = [self.waiting[one] for one in self._chain(entity, last)]
         self.turns.brought(cls, chain[0].ref.priority_class)
-        self.block(entity)
         for entry in chain:
             self._take_out(entry)
         return chain
@@ -169,34 +153,14 @@ class Coalescer:
         return self.waiting[change_id].first_at_ms
 
     def _chain(self, entity: EntityKey, last: int) -> Iterator[int]:
-        for index, change_id in enumerate(self._by_entity[entity][:SEND_OPERATIONS_MAX]):
-            stops = self._blocks and index > 0 and self.waiting[change_id].ref.priority_class is _TXN
-            if change_id > last or stops:
-                return
-            yield change_id
+        return takewhile(lambda change_id: change_id <= last, self._by_entity[entity][:SEND_OPERATIONS_MAX])
 
     def take_change(self, change_id: int) -> PendingOperation | None:
         """Take one change out of wherever it waits (it turned out to be bound to a nonce, or was discarded)."""
         entry = self.waiting.get(change_id)
         if entry is not None:
             self._take_out(entry)
-            return entry
-        for hold in self.holds.values() if self._keeps_held else ():
-            for held in hold.waiting:
-                if held.ref.change_id == change_id:
-                    hold.waiting.remove(held)
-                    return held
-        return None
-
-    def block(self, entity: EntityKey) -> None:
-        if self._blocks:
-            self.blocked[entity] = None
-            self._refresh(entity)
-
-    def unblock(self, entity: EntityKey) -> None:
-        """The entity has nothing in flight any more."""
-        self.blocked.pop(entity, None)
-        self._refresh(entity)
+        return entry
 
     # ----------------------------------------------------------------------------------------------------------- holds
 
@@ -206,14 +170,7 @@ class Coalescer:
         self.decided.forget(dead_change_id)
         if dead_change_id not in hold.dead:
             insort(hold.dead, dead_change_id)
-        if not self._keeps_held:
-            return self._leave_all(entity, hold)
-        for change_id in list(self._by_entity.get(entity, ())):
-            entry = self.waiting[change_id]
-            if entry.ref.priority_class is _TXN and change_id not in hold.dead:
-                self._take_out(entry)
-                hold.waiting.append(entry)
-        return 0
+        return self._leave_all(entity, hold)
 
     def _leave_all(self, entity: EntityKey, hold: Hold) -> int:
         """Drop all held changes from memory at once: one by one, tens of thousands would take seconds."""
@@ -234,7 +191,7 @@ class Coalescer:
         return len(held)
 
     def _is_held(self, hold: Hold, ref: ChangeRef) -> bool:
-        return ref.priority_class is _TXN and hold.holds(ref.change_id, keeps=self._keeps_held)
+        return ref.priority_class is _TXN and hold.holds(ref.change_id)
 
     def waits_again(self, entity: EntityKey, change_id: int) -> None:
         """A dead letter that was retried turns out to be held behind an older one: it waits with the others."""
@@ -250,18 +207,16 @@ class Coalescer:
         self.decided.note(dead_change_id)
         was_first = hold.dead[0] == dead_change_id
         hold.dead.remove(dead_change_id)
-        if was_first and not self._keeps_held:
+        if was_first:
             self.released[entity] = None
         if not hold.dead:
             del self.holds[entity]
-            for entry in hold.waiting:
-                self._place(entry)
 
     # -------------------------------------------------------------------------------------------------------- counting
 
     @property
     def held_count(self) -> int:
-        return sum(len(hold.waiting) + hold.left for hold in self.holds.values())
+        return sum(hold.left for hold in self.holds.values())
 
     @property
     def debounced_count(self) -> int:
@@ -290,8 +245,7 @@ class Coalescer:
         return entry if at_ms is None else replace(entry, due_at_ms=min(entry.due_at_ms, at_ms), ready=True)
 
     def count_of(self, entity: EntityKey) -> int:
-        hold = self.holds.get(entity)
-        return len(self._by_entity.get(entity, ())) + (len(hold.waiting) if hold else 0)
+        return len(self._by_entity.get(entity, ()))
 
     def ids_of(self, entity: EntityKey) -> list[int]:
         """The entity's waiting changes that are not held, oldest first."""
@@ -299,9 +253,7 @@ class Coalescer:
 
     def entries_of(self, entity: EntityKey, at_most: int) -> list[PendingOperation]:
         """The oldest waiting changes of this entity."""
-        hold = self.holds.get(entity)
-        entries = [self.waiting[change_id] for change_id in self._by_entity.get(entity, ())[:at_most]]
-        return entries + (hold.waiting[: at_most - len(entries)] if hold else [])
+        return [self.waiting[change_id] for change_id in self._by_entity.get(entity, ())[:at_most]]
 
     def restore(self, entries: Iterable[PendingOperation]) -> None:
         """Load entries as they are, oldest first, into an empty coalescer: several times quicker than one by one."""
@@ -320,7 +272,7 @@ class Coalescer:
                 self._by_key[ref.key] = change_id
             instants[cls].append((entry.ready_ms, entry.first_at_ms))
             if entry.ready:
-                ready[cls].append((self._item(entry), entity))
+                ready[cls].append((entry.lane_item, entity))
             else:
                 debounced.append((entry.due_at_ms, change_id))
         self._debounced.fill(debounced, lambda change_id: self.waiting[change_id].ref.accepted_at_ms)
@@ -336,11 +288,8 @@ class Coalescer:
         ref = entry.ref
         hold = self.holds.get(ref.entity)
         if hold is not None and self._is_held(hold, ref):
-            if self._keeps_held:
-                insort(hold.waiting, entry, key=lambda held: held.ref.change_id)
-            else:
-                hold.leave(ref.change_id)
-            return self._keeps_held
+            hold.leave(ref.change_id)
+            return False
         self.waiting[ref.change_id] = entry
         self._note_age(entry)
         insort(self._by_entity.setdefault(ref.entity, []), ref.change_id)
@@ -358,7 +307,7 @@ class Coalescer:
             self._end_debounce(entry)
             self._note_age(entry)
         entry.ready = True
-        self.lanes[entry.ref.priority_class].add(entry.ref.entity, self._item(entry))
+        self.lanes[entry.ref.priority_class].add(entry.ref.entity, entry.lane_item)
 
     def _take_out(self, entry: PendingOperation) -> None:
         ref = entry.ref
@@ -371,7 +320,7 @@ class Coalescer:
         if self._by_key.get(ref.key) == ref.change_id:
             del self._by_key[ref.key]
         if entry.ready:
-            self.lanes[ref.priority_class].remove(ref.entity, self._item(entry))
+            self.lanes[ref.priority_class].remove(ref.entity, entry.lane_item)
         else:
             self._debounced.remove(ref.change_id)
             self._end_debounce(entry)
@@ -383,9 +332,6 @@ class Coalescer:
             entry.due_at_ms = min(entry.due_at_ms, flushed_at_ms)
             entry.ready = True
 
-    def _item(self, entry: PendingOperation) -> LaneItem:
-        return entry.lane_item(by_first_change=self.rules.by_first_change, by_property=self.rules.by_property)
-
     def _note_age(self, entry: PendingOperation) -> None:
         if (ages := self.ages.get(entry.ref.priority_class)) is not None:
             ages.add(entry.ready_ms, entry.first_at_ms)
@@ -393,7 +339,3 @@ class Coalescer:
     def _forget_age(self, entry: PendingOperation) -> None:
         if (ages := self.ages.get(entry.ref.priority_class)) is not None:
             ages.remove(entry.ready_ms, entry.first_at_ms)
-
-    def _refresh(self, entity: EntityKey) -> None:
-        for lane in self.lanes.values():
-            lane.refresh(entity)

@@ -1,7 +1,7 @@
 """What happened at OldHost: the events that the session reports to the machine.
 
 They are the results of the activities that speak to OldHost. So they contain refs in wire format (`wire_ref.py`), every
-field has a default, and no field changes its name: a run's history and workers of other releases contain them.
+field has a default, and no field changes its name: a run's history and workers of another release contain them.
 """
 
 # Annotations are values here, not text; see workflows/messages.py.

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from oldhost_sync.policy.writer_policy import OLDEST_FIRST_MS
+
 _NOTHING = 1e-6
 
 
@@ -65,14 +67,13 @@ class LaneWalk:
         shares: Shares,
         *,
         begin_s: float,
-        oldest_first_ms: int,
         now_ms: int,
     ) -> None:
         self.txn, self.lww = _Front(txn, now_ms), _Front(lww, now_ms)
         self._shares = shares
         self._at_s = begin_s
         self._newcomers = shares.come
-        self._late_ms = oldest_first_ms - now_ms  # late at second s: first + this <= 1000 s
+        self._late_ms = OLDEST_FIRST_MS - now_ms  # late at second s: first + this <= 1000 s
 
     def run(self) -> None:
         """Walk to the end of both lanes. Each then has `last_ms`, its end, and `oldest_ms`, its greatest age."""

@@ -1,14 +1,14 @@
 """Lanes: the queues of ready changes, one per class, and which class is next (`WeightedRoundRobin`).
 
-A lane has at most one head per entity, so that an entity with an operation in flight is skipped in O(log n), however
-many of its changes wait. Within TXN and LWW, properties take turns (`rotation`). Between the lanes: EMERGENCY always
-first, then TXN and LWW 3:1 while both can be sent, work-conserving and without saved-up credit (invariant I8; trap 12).
+A lane has at most one head per entity, however many of its changes wait. Within TXN and LWW, properties take turns
+(`rotation`). Between the lanes: EMERGENCY always first, then TXN and LWW 3:1 while both can be sent, work-conserving
+and without saved-up credit (invariant I8; trap 12).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, nsmallest
 from itertools import islice
 
@@ -17,12 +17,9 @@ from oldhost_sync.policy.rotation import LaneItem, Rotation
 
 
 class Lane:
-    """Ready changes of one class in order of position; `blocked`: the entities that are skipped, as they have something
-    in flight. `by_property`: properties take turns.
-    """
+    """Ready changes of one class in order of position. `by_property`: properties take turns."""
 
-    def __init__(self, blocked: Container[EntityKey], *, by_property: bool = False) -> None:
-        self._blocked = blocked
+    def __init__(self, *, by_property: bool = False) -> None:
         self._rotation = Rotation(lambda head: self._head_of.get(head[1]) == head[0]) if by_property else None
         self._ready: dict[EntityKey, list[LaneItem]] = {}
         self._heads: list[tuple[LaneItem, EntityKey]] = []
@@ -35,7 +32,7 @@ class Lane:
     def add(self, entity: EntityKey, item: LaneItem) -> None:
         insort(self._ready.setdefault(entity, []), item)
         self._size += 1
-        self.refresh(entity)
+        self._refresh(entity)
 
     def fill(self, ready: Iterable[tuple[LaneItem, EntityKey]]) -> None:
         """Add many at once to an empty lane."""
@@ -47,7 +44,7 @@ class Lane:
                 items.append(item)
             self._size += 1
         self._ready = lists
-        self._head_of = {entity: items[0] for entity, items in lists.items() if entity not in self._blocked}
+        self._head_of = {entity: items[0] for entity, items in lists.items()}
         self._heads = [(item, entity) for entity, item in self._head_of.items()]  # sorted, and so a heap
         if self._rotation is not None:
             self._rotation.fill(self._heads)
@@ -58,7 +55,7 @@ class Lane:
         self._size -= 1
         if not items:
             del self._ready[entity]
-        self.refresh(entity)
+        self._refresh(entity)
 
     def of(self, entity: EntityKey) -> list[LaneItem]:
         """The entity's items in this lane, in order."""
@@ -69,12 +66,12 @@ class Lane:
         self._size += len(items) - len(self._ready.pop(entity, ()))
         if items:
             self._ready[entity] = sorted(items)
-        self.refresh(entity)
+        self._refresh(entity)
 
-    def refresh(self, entity: EntityKey) -> None:
-        """Make the entity's first item its head; no head while the entity is blocked or has nothing ready."""
+    def _refresh(self, entity: EntityKey) -> None:
+        """Make the entity's first item its head; no head while it has nothing ready."""
         items = self._ready.get(entity)
-        if not items or entity in self._blocked:
+        if not items:
             self._head_of.pop(entity, None)
         elif self._head_of.get(entity) != items[0]:
             self._head_of[entity] = items[0]
@@ -105,11 +102,11 @@ class Lane:
         return None
 
     def change_ids(self) -> Iterator[int]:
-        """All ready changes, blocked or not, unordered; for queries only."""
+        """All ready changes, unordered; for queries only."""
         return (change_id for items in self._ready.values() for _, change_id, _ in items)
 
     def first(self, count: int) -> Iterator[tuple[LaneItem, EntityKey]]:
-        """The first `count` ready items, blocked ones too; O(size), for queries only."""
+        """The first `count` ready items; O(size), for queries only."""
         return iter(nsmallest(count, ((item, entity) for entity, items in self._ready.items() for item in items)))
 
     def first_in_rotation(self, count: int) -> Iterator[tuple[LaneItem, EntityKey]]:

@@ -1,7 +1,4 @@
-"""The load monitor: it measures rates, makes a forecast once a minute, and raises an alert before a promise breaks.
-
-`LoadMonitorOfRelease1` is that of runs of release 1, `LoadMonitor` that of runs from release 2 on.
-"""
+"""The load monitor: it measures rates, makes a forecast once a minute, and raises an alert before a promise breaks."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
-from oldhost_sync.policy.forecast import Forecast, Load, forecast_of_release_1
+from oldhost_sync.policy.forecast import Forecast
 from oldhost_sync.policy.outlook import Arrivals, Backlog, outlook
 from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.writer_policy import CALM_MS, CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT
@@ -19,25 +16,34 @@ from oldhost_sync.policy.writer_policy import CALM_MS, CONSISTENCY_MS, FORECAST_
 SMOOTHING = 0.2  # weight of the newest measurement
 # Most of a rate comes from the measurements of this last time.
 RATES_OVER_MS = round(FORECAST_MS / SMOOTHING)
+# Emergencies that a forecast looks at one by one; the others are estimated from these.
+URGENT_MAX = 500
+# Rates are measured over at least this time; a forecast may be requested sooner.
+MEASURE_MS_MIN = 30_000
+# An alert closes when the figure has fallen to this share of the promise.
+OVER_PERCENT = 95
 
 
-class LoadMonitorOfRelease1:
-    """For runs of release 1, and the measuring for all runs. Rates are smoothed at each minute's measurement,
-    `service_ms` at each send's.
+class LoadMonitor:
+    """Rates are smoothed at each minute's measurement, `service_ms` at each send's. A forecast is also made at once
+    when a ban begins (`look_soon`).
     """
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, txn_per_lww: int, in_flight: Iterable[PendingOperation]) -> None:
         self.service_ms = SERVICE_MS_DEFAULT
         self.arrivals_per_s = 0.0
         self.applied_per_s = 0.0
         self.next_at_ms = now_ms + FORECAST_MS
         self.latest: Forecast | None = None
+        self.open_alerts: list[str] = []
+        self.rates = dict.fromkeys(PriorityClass, 0.0)
         self._since_ms = self._calm_from_ms = now_ms
         self._arrived = 0
         self._applied = 0
-        self.open_alerts: list[str] = []
         self._by_class = dict.fromkeys(PriorityClass, 0)
-        self.rates = dict.fromkeys(PriorityClass, 0.0)
+        self._in_flight = in_flight
+        self._txn_per_lww = txn_per_lww
+        self._late_since_ms: int | None = None
 
     def arrived(self, cls: PriorityClass, now_ms: int, *, is_new: bool = True) -> None:
         """`is_new`: not read from MariaDB with the rest of a backlog."""
@@ -56,73 +62,6 @@ class LoadMonitorOfRelease1:
     def served(self, service_ms: float) -> None:
         self.service_ms += SMOOTHING * (service_ms - self.service_ms)
         self.service_ms = max(self.service_ms, 0.1)
-
-    def look(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Iterator[RaiseAlert]:
-        """Measure the rates of the last minute, forecast, and return the alerts that begin or end with it."""
-        self._measure(now_ms)
-        self.latest = self.forecast(coalescer, blocked_ms, now_ms)
-        yield from self._say(
-            "forecast:consistency",
-            self.latest.breaks_consistency,
-            f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, drain time "
-            f"{'unlimited' if self.latest.drain_ms is None else f'{self.latest.drain_ms / 3_600_000:.1f} h'}.",
-        )
-        yield from self._say(
-            "forecast:emergency",
-            self.latest.breaks_emergency,
-            "The 30 s promise for emergencies will break: the last one waiting needs "
-            f"{self.latest.emergency_ms / 1000:.0f} s.",
-        )
-
-    def forecast(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Forecast:
-        first_at_ms = min((entry.first_at_ms for entry in coalescer.waiting.values()), default=now_ms)
-        return forecast_of_release_1(
-            Load(
-                operations=len(coalescer.waiting),
-                emergencies=len(coalescer.lanes[PriorityClass.EMERGENCY]),
-                arrivals_per_s=self.arrivals_per_s,
-                service_ms=self.service_ms,
-                oldest_age_ms=max(0, now_ms - first_at_ms),
-                blocked_ms=blocked_ms,
-            )
-        )
-
-    def _measure(self, now_ms: int) -> None:
-        elapsed_s = max(now_ms - self._since_ms, 1) / 1000
-        self.arrivals_per_s += SMOOTHING * (self._arrived / elapsed_s - self.arrivals_per_s)
-        self.applied_per_s += SMOOTHING * (self._applied / elapsed_s - self.applied_per_s)
-        for cls, count in self._by_class.items():
-            self.rates[cls] += SMOOTHING * (count / elapsed_s - self.rates[cls])
-            self._by_class[cls] = 0
-        self._arrived = self._applied = 0
-        self._since_ms = now_ms
-        self.next_at_ms = now_ms + FORECAST_MS
-
-    def _say(self, dedupe_key: str, is_so: bool, message: str) -> Iterator[RaiseAlert]:
-        if is_so and dedupe_key not in self.open_alerts:
-            self.open_alerts.append(dedupe_key)
-            yield RaiseAlert("forecast", "warning", message, dedupe_key)
-        elif not is_so and dedupe_key in self.open_alerts:
-            self.open_alerts.remove(dedupe_key)
-            yield RaiseAlert("forecast", "info", "", dedupe_key, close=True)
-
-
-# Emergencies that a forecast looks at one by one; the others are estimated from these.
-URGENT_MAX = 500
-# Rates are measured over at least this time; a forecast may be requested sooner.
-MEASURE_MS_MIN = 30_000
-# An alert closes when the figure has fallen to this share of the promise.
-OVER_PERCENT = 95
-
-
-class LoadMonitor(LoadMonitorOfRelease1):
-    """For runs from release 2 on: forecasts by `outlook`, and also at once when a ban begins (`look_soon`)."""
-
-    def __init__(self, now_ms: int, txn_per_lww: int, in_flight: Iterable[PendingOperation]) -> None:
-        super().__init__(now_ms)
-        self._in_flight = in_flight
-        self._txn_per_lww = txn_per_lww
-        self._late_since_ms: int | None = None
 
     def look_soon(self, now_ms: int) -> None:
         self.next_at_ms = now_ms
@@ -168,7 +107,6 @@ class LoadMonitor(LoadMonitorOfRelease1):
             service_ms=self.service_ms,
             txn_per_lww=self._txn_per_lww,
             sent_since_ms=min((entry.first_at_ms for entry in self._in_flight), default=None),
-            oldest_first_ms=coalescer.rules.oldest_first_ms,
             sent_urgent_ms=[
                 entry.first_at_ms for entry in self._in_flight if entry.ref.priority_class is PriorityClass.EMERGENCY
             ],
@@ -176,6 +114,24 @@ class LoadMonitor(LoadMonitorOfRelease1):
         rates = self.rates
         arrivals = Arrivals(rates[PriorityClass.EMERGENCY], rates[PriorityClass.TXN], rates[PriorityClass.LWW])
         return outlook(backlog, arrivals, now_ms)
+
+    def _measure(self, now_ms: int) -> None:
+        elapsed_s = max(now_ms - self._since_ms, 1) / 1000
+        self.arrivals_per_s += SMOOTHING * (self._arrived / elapsed_s - self.arrivals_per_s)
+        self.applied_per_s += SMOOTHING * (self._applied / elapsed_s - self.applied_per_s)
+        for cls, count in self._by_class.items():
+            self.rates[cls] += SMOOTHING * (count / elapsed_s - self.rates[cls])
+            self._by_class[cls] = 0
+        self._arrived = self._applied = 0
+        self._since_ms = now_ms
+
+    def _say(self, dedupe_key: str, is_so: bool, message: str) -> Iterator[RaiseAlert]:
+        if is_so and dedupe_key not in self.open_alerts:
+            self.open_alerts.append(dedupe_key)
+            yield RaiseAlert("forecast", "warning", message, dedupe_key)
+        elif not is_so and dedupe_key in self.open_alerts:
+            self.open_alerts.remove(dedupe_key)
+            yield RaiseAlert("forecast", "info", "", dedupe_key, close=True)
 
 
 def urgent(coalescer: Coalescer, count: int) -> list[tuple[int, int]]:

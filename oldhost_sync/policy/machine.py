@@ -20,11 +20,10 @@ from oldhost_sync.policy.actions import Action, LoadOutstanding, Probe, RecordAl
 from oldhost_sync.policy.alerts import Alerts
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.coalesced_alerts import CoalescedAlerts
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.events import OpeningEnded, Probed, SendEnded, SendFailed
-from oldhost_sync.policy.load_monitor import LoadMonitor, LoadMonitorOfRelease1
+from oldhost_sync.policy.load_monitor import LoadMonitor
 from oldhost_sync.policy.lost_answers import LostAnswers
 from oldhost_sync.policy.operations_in_flight import InFlight
 from oldhost_sync.policy.operators import Operators, Pause
@@ -32,25 +31,12 @@ from oldhost_sync.policy.outcomes import Outcomes
 from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Part, Rebuild
-from oldhost_sync.policy.release import (
-    GIVES_WAY,
-    MENDS_HOLDS,
-    PUT_BACK_REPLACES,
-    RELEASE,
-    RELEASE_MIN,
-    SENDS_EARLY,
-)
+from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.send_size import send_size
 from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.sweep import SweepState
-from oldhost_sync.policy.turn_rules import TurnRules
-from oldhost_sync.policy.writer_policy import (
-    MOVED_AT_ONCE_MAX,
-    SENDS_IN_FLIGHT_MAX,
-    URGENT_SENDS_IN_FLIGHT_MAX,
-    WriterPolicy,
-)
+from oldhost_sync.policy.writer_policy import SENDS_IN_FLIGHT_MAX, URGENT_SENDS_IN_FLIGHT_MAX, WriterPolicy
 
 
 @dataclass
@@ -75,29 +61,22 @@ class Machine:
 
     def __post_init__(self) -> None:
         policy = self.policy
-        self.breaker = Breaker(policy.ban_ms, asks_again=self.release > RELEASE_MIN)
+        self.breaker = Breaker(policy.ban_ms)
         self.coalescer = Coalescer(
             debounce_ms=policy.debounce_ms,
             max_wait_ms=policy.max_wait_ms,
             txn_per_lww=policy.txn_per_lww,
-            keeps_held=self.release == RELEASE_MIN,
-            blocks=not self.gives_way,
-            rules=TurnRules.of(self.release),
-            early_send_ms=policy.early_send_ms if self.release >= SENDS_EARLY else 0,
-            replaces_older=self.release >= PUT_BACK_REPLACES,
+            early_send_ms=policy.early_send_ms,
         )
-        self.loading = Rebuild(None if self.release == RELEASE_MIN else Part.EMERGENCIES)
+        self.loading = Rebuild(Part.EMERGENCIES)
         self.dead_letters = 0
-        self.in_flight = InFlight(self.coalescer)
+        self.in_flight = InFlight()
         self.outcomes = Outcomes(self)
         self.lifecycle = SessionLifecycle(self)
         self.operators = Operators(self)
         self.sweeping = SweepState(policy.sweep_ms)
-        self.load = LoadMonitorOfRelease1(self.now_ms)
-        if self.release > RELEASE_MIN:
-            self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
-        self.coalesced_alerts = CoalescedAlerts()
-        self.alerts: Alerts = self.coalesced_alerts if self.release > RELEASE_MIN else Alerts()
+        self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
+        self.alerts = Alerts()
         self.progress = Progress(self.now_ms)
         self.looked_at_ms = self.now_ms
         self.lost_answers = LostAnswers()
@@ -110,25 +89,24 @@ class Machine:
         The order: sends, while a session is open and something can be sent; opening or closing the session; what is
         independent of sending: the probe, reading outstanding changes, the sweep; the forecast and the alerts.
         """
-        self.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX if self.release > RELEASE_MIN else None)
+        self.coalescer.fall_due(now_ms)
         self.breaker.tick(now_ms)
         self.take_released()
         if self._is_idle:
             self.coalescer.end_quiet(now_ms, self._send_size)
         actions = [*self._sends(now_ms), *self.lifecycle.next_actions(now_ms), *self._other_actions(now_ms)]
         self._forecast(now_ms)
-        return actions + (self.tell(now_ms) if self.release > RELEASE_MIN else self.alerts.take())
+        return actions + self.tell(now_ms)
 
     def wake_at_ms(self) -> int | None:
         """When to call `decide` again if there is no event before; None: only at the next event."""
         # A draining writer begins none of these. Their times, once past, would wake it in an endless loop.
-        begins = not self.draining or self.release == RELEASE_MIN
         times = [
             self.coalescer.next_due_at_ms() if self.may_send else None,
             self.coalescer.next_quiet_at_ms() if self._is_idle else None,
             self.breaker.ask_at_ms if self.breaker.state is BreakerState.OPEN else None,
-            self.lifecycle.reopens_at_ms if begins else None,
-            self.sweeping.at_ms if begins and self._may_sweep else None,
+            self.lifecycle.reopens_at_ms if not self.draining else None,
+            self.sweeping.at_ms if not self.draining and self._may_sweep else None,
             self.loading.at_ms if self.loading.is_due and not self.draining else None,
             self.probe_at_ms if self.may_send and not self.probing else None,
             self.load.next_at_ms if self.coalescer.waiting else None,
@@ -138,8 +116,7 @@ class Machine:
 
     def watch_at_ms(self) -> int | None:
         """When to call `decide` even while an operation is in flight: it may take longer than an alert may wait."""
-        raises_none = self.release == RELEASE_MIN or self.draining
-        if raises_none or self.progress.open_alert is not None or not self.has_sendable:
+        if self.draining or self.progress.open_alert is not None or not self.has_sendable:
             return None
         return self.progress.due_at_ms
 
@@ -185,22 +162,17 @@ class Machine:
         return entries
 
     @property
-    def gives_way(self) -> bool:
-        """Whether its sends give way to urgent ones."""
-        return self.release >= GIVES_WAY
-
-    @property
     def _emergencies_are_urgent(self) -> bool:
-        return self.gives_way and not self.session.bound_list_was_cut
+        return not self.session.bound_list_was_cut
 
     @property
     def _send_size(self) -> int:
-        return send_size(self.release, self.load.service_ms, self.policy.debounce_ms)
+        return send_size(self.load.service_ms, self.policy.debounce_ms)
 
     def _next_send(self, now_ms: int) -> list[PendingOperation]:
         """Whole chains of entities, as many as fill one send."""
         calm, entries = self.load.is_calm(now_ms), list[PendingOperation]()
-        size = send_size(self.release, self.load.service_ms, self.policy.debounce_ms, calm=calm)
+        size = send_size(self.load.service_ms, self.policy.debounce_ms, calm=calm)
         if self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
             return entries
         if self._emergencies_are_urgent and self.coalescer.emergency_entity is not None:
@@ -254,7 +226,7 @@ class Machine:
                 if not sweep:
                     self.counters.received += 1
                     self.outcomes.superseded(ref.change_id)
-                elif self.release > RELEASE_MIN:  # the newer one arrived while older ones were still being read
+                else:  # the newer one arrived while older ones were still being read
                     self.coalescer.inherit(ref)
                 return False
         older = self.coalescer.newest_waiting(ref.key)
@@ -266,17 +238,13 @@ class Machine:
             self.outcomes.supersede(ref.entity, older)
         elif self.loaded:  # a change that a rebuild reads is no new arrival
             self.load.arrived(ref.priority_class, now_ms, is_new=self.loading.part is None)
-        if ref.priority_class is PriorityClass.EMERGENCY and self.release == RELEASE_MIN:
-            notices.of_a_blocked_emergency(self, ref)
         return True
 
     def _holds(self, ref: ChangeRef) -> bool:
         if self.coalescer.knows(ref.change_id) or ref.change_id in self.in_flight:
             return True
         hold = self.coalescer.holds.get(ref.entity)
-        return hold is not None and (
-            ref.change_id in hold.dead or any(entry.ref.change_id == ref.change_id for entry in hold.waiting)
-        )
+        return hold is not None and ref.change_id in hold.dead
 
     def load_held(self, entity: EntityKey, dead: Sequence[int]) -> None:
         """Some dead letters of this entity wait for an operator."""
@@ -323,7 +291,7 @@ class Machine:
         act is under way, which may be recorded and not told here yet.
         """
         outstanding = self.sweeping.fates.outstanding(refs)
-        if self.release >= MENDS_HOLDS and mends_holds:
+        if mends_holds:
             self.operators.follow_sweep(outstanding, now_ms)
         strays = self.enqueue(outstanding, now_ms, sweep=True)
         self.sweeping.end(last_id, now_ms, more=more)
@@ -372,7 +340,6 @@ class Machine:
         """Halt, or report an existing halt again."""
         self.breaker.halt(reason)
         self.alerts.halted(reason)
-        notices.of_each_blocked_emergency(self)
 
     # ---------------------------------------------------------------------------------------------------------- alerts
 
@@ -390,7 +357,7 @@ class Machine:
         """The halts and alerts that are due now."""
         notices.of_emergencies(self, now_ms)
         notices.of_progress(self, now_ms)
-        return self.coalesced_alerts.take_all(now_ms, draining=self.draining)
+        return self.alerts.take(now_ms, draining=self.draining)
 
     def blocked_ms(self, now_ms: int) -> int:
         """How long nothing can be sent, as far as that is known."""

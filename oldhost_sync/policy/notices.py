@@ -8,12 +8,10 @@ from oldhost_sync.policy.alerts import clock
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.release import RELEASE_MIN, TELLS_WHY
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS, NO_PROGRESS_MS
 
 if TYPE_CHECKING:
-    from oldhost_sync.policy.changes import ChangeRef
     from oldhost_sync.policy.machine import Machine
 
 # While something can be sent and no alert is open, the writer looks after NO_PROGRESS_MS at the latest. If it did not
@@ -22,7 +20,7 @@ NOT_RUN_MS = 5_000
 
 
 def of_emergencies(machine: Machine, now_ms: int) -> None:
-    alert = machine.coalesced_alerts.emergencies_alert
+    alert = machine.alerts.emergencies_alert
     if alert is not None and machine.loading.part is Part.EMERGENCIES:
         return  # those that wait are still being read, so their number is not known
     if alert is not None and machine.breaker.state is BreakerState.HALF_OPEN and alert[0] != "pause":
@@ -32,26 +30,11 @@ def of_emergencies(machine: Machine, now_ms: int) -> None:
     count = len(lane) + len(sent)
     cause, why = _blockade(machine)
     if not cause or not count:
-        machine.coalesced_alerts.emergencies_go()
+        machine.alerts.emergencies_go()
     elif alert is None or alert[0] != cause or (count > alert[1] and now_ms >= alert[2] + ALERT_GROWS_MS):
         # The only walk over all of them: no more often than the alert may be updated.
         ids = [*lane.change_ids(), *(ref.change_id for ref in sent)]
-        machine.coalesced_alerts.emergencies_wait(cause, why, count, (min(ids), max(ids)), now_ms)
-
-
-def of_each_blocked_emergency(machine: Machine) -> None:
-    """One alert for each, in runs of release 1."""
-    if machine.release > RELEASE_MIN:
-        return
-    for entry in [*machine.coalescer.waiting.values(), *machine.in_flight]:
-        if entry.ref.priority_class is PriorityClass.EMERGENCY:
-            of_a_blocked_emergency(machine, entry.ref)
-
-
-def of_a_blocked_emergency(machine: Machine, ref: ChangeRef) -> None:
-    _, why = _blockade(machine)
-    if why:
-        machine.alerts.emergency_is_blocked(ref, why)
+        machine.alerts.emergencies_wait(cause, why, count, (min(ids), max(ids)), now_ms)
 
 
 def _blockade(machine: Machine) -> tuple[str, str]:
@@ -71,17 +54,17 @@ def of_progress(machine: Machine, now_ms: int) -> None:
     if machine.draining:
         return
     was_not_run = progress.open_alert is None and gap_ms > NO_PROGRESS_MS + NOT_RUN_MS
-    if not machine.has_sendable or (machine.release >= TELLS_WHY and was_not_run):
+    if not machine.has_sendable or was_not_run:
         progress.rest(now_ms)
     if now_ms < progress.due_at_ms:
         if progress.open_alert is not None:
             progress.open_alert = None
-            machine.coalesced_alerts.progress_is_back()
+            machine.alerts.progress_is_back()
     elif progress.open_alert != progress.reason:
         progress.open_alert = progress.reason
         reason = progress.reason or _why_none(machine)
         emergencies = len(machine.coalescer.lanes[PriorityClass.EMERGENCY])
-        machine.coalesced_alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)
+        machine.alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)
 
 
 def _why_none(machine: Machine) -> str:

@@ -1,7 +1,7 @@
 """What no longer waits but has no fate yet: sends under way, operations bound to a nonce, and those in doubt.
 
-An entity's operations reach OldHost one after the other, in order (invariant I4). In runs before release 3 an entity
-with anything in here is blocked; in later runs several of its operations may be in sends, which keep its order.
+An entity's operations reach OldHost one after the other, in order (invariant I4). Several of them may be in sends,
+which keep its order.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oldhost_sync.policy.changes import CoalescingKey, EntityKey
-from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.pending_operation import PendingOperation
 
 
@@ -18,10 +17,9 @@ class InFlight:
     nonce order), `in_doubt`. A change may be both in an ordinary send and in an urgent one, ahead of its emergency.
     """
 
-    def __init__(self, coalescer: Coalescer) -> None:
-        self._coalescer = coalescer
+    def __init__(self) -> None:
         self._entries: dict[int, PendingOperation] = {}
-        self._busy: dict[EntityKey, int] = {}
+        self._busy: dict[EntityKey, int] = {}  # how many of each entity
         self.sends: dict[int, list[int]] = {}
         self.urgent: dict[int, None] = {}
         self.bound: list[int] = []
@@ -40,19 +38,17 @@ class InFlight:
         entity = entry.ref.entity
         self._entries[entry.ref.change_id] = entry
         self._busy[entity] = self._busy.get(entity, 0) + 1
-        self._coalescer.block(entity)
 
     def leave(self, change_id: int) -> PendingOperation:
-        """Remove an operation that is in flight no more; unblock its entity if nothing else of it is in flight."""
+        """Remove an operation that is in flight no more."""
         entry = self._entries.pop(change_id)
-        entity = entry.ref.entity
         for group in (self.bound, self.in_doubt):
             if change_id in group:
                 group.remove(change_id)
+        entity = entry.ref.entity
         self._busy[entity] -= 1
         if not self._busy[entity]:
             del self._busy[entity]
-            self._coalescer.unblock(entity)
         return entry
 
     def entity_of(self, change_id: int) -> EntityKey:

@@ -22,10 +22,9 @@ class OperatorAct:
     discard, resolve, or the writer's own halt.
 
     `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when the halt
-    is resolved. `decision_id` identifies the act, so that a later run that repeats it finds it done; empty: the
-    activity's own id (runs of release 1). `epoch`: that of the session whose send halts, or of the halt that the
-    operator who resolves it was shown; 0: none. `channel`: how the act arrived, as its sender says; `signature` proves
-    it, and the name.
+    is resolved. `decision_id` identifies the act, so that a later run that repeats it finds it done. `epoch`: that
+    of the session whose send halts, or of the halt that the operator who resolves it was shown; 0: none. `channel`: how
+    the act arrived, as its sender says; `signature` proves it, and the name.
     """
 
     host: str

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oldhost_sync.policy import notices
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, PriorityClass
 from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
-from oldhost_sync.policy.release import RELEASE_MIN
 from oldhost_sync.policy.session import Phase
 
 if TYPE_CHECKING:
@@ -137,7 +135,6 @@ class Operators:
         if objection := self.objection("pause"):
             raise Refused(objection)
         self._machine.paused = Pause(operator, reason)
-        notices.of_each_blocked_emergency(self._machine)
 
     def resume(self) -> None:
         if objection := self.objection("resume"):
@@ -152,8 +149,7 @@ class Operators:
         """A dead letter waits again, ahead of the changes held behind it (the database is already changed)."""
         machine = self._machine
         self._dead_letter_is_decided(ref.change_id)
-        if machine.release > RELEASE_MIN:  # the hold may not be known here; it ends with the change's fate
-            machine.load_held(ref.entity, [ref.change_id])
+        machine.load_held(ref.entity, [ref.change_id])  # it may not be known here; it ends with the change's fate
         if not machine.coalescer.knows(ref.change_id) and ref.change_id not in machine.in_flight:
             self._wait_again(ref, now_ms)
 
@@ -169,15 +165,12 @@ class Operators:
         self._dead_letter_is_decided(change_id)
         self._machine.coalescer.decided.note(change_id)
         self._machine.coalescer.unhold(entity, change_id)
-        if self._machine.release > RELEASE_MIN:  # the hold may not have been known here
-            self._machine.loading.want(entity)
+        self._machine.loading.want(entity)  # the hold may not have been known here
 
     def _dead_letter_is_decided(self, change_id: int) -> None:
         machine = self._machine
         machine.dead_letters = max(0, machine.dead_letters - 1)
-        machine.coalesced_alerts.decided(change_id, machine.dead_letters)
-        if machine.release == RELEASE_MIN:
-            machine.alerts.dead_letter_is_decided(change_id)
+        machine.alerts.decided(change_id, machine.dead_letters)
 
     def can_resolve(self) -> None:
         """Raises Refused unless there is a halt to resolve."""
@@ -190,7 +183,7 @@ class Operators:
         self.can_resolve()
         machine.lifecycle.resolved(epoch)
         for fate in fates:
-            if machine.release > RELEASE_MIN and fate.change_id in machine.in_flight.in_doubt:
+            if fate.change_id in machine.in_flight.in_doubt:
                 machine.outcomes.record(fate, now_ms)
         machine.breaker.resolve(now_ms)
         machine.session.until_ms = 0

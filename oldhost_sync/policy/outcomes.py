@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
-from oldhost_sync.policy.release import KEEPS_ON_ITS_WAY, RELEASE_MIN
 
 if TYPE_CHECKING:
     from oldhost_sync.policy.machine import Machine
@@ -49,8 +48,6 @@ class Outcomes:
         one and is still under way, or it was bound when the session began and the send was ended before its turn.
         """
         machine = self._machine
-        if machine.release < KEEPS_ON_ITS_WAY:
-            return False
         return machine.in_flight.is_being_sent(change_id) or change_id in machine.in_flight.bound
 
     def record(self, fate: ChangeResult, now_ms: int) -> None:
@@ -90,10 +87,7 @@ class Outcomes:
         machine = self._machine
         machine.dead_letters += 1
         machine.counters.received -= machine.coalescer.hold(ref.entity, ref.change_id)
-        if machine.release > RELEASE_MIN:
-            machine.coalesced_alerts.rejected(ref, machine.dead_letters, now_ms)
-        else:
-            machine.alerts.dead_letter(ref)
+        machine.alerts.rejected(ref, machine.dead_letters, now_ms)
 
     def put_back(self, change_id: int) -> None:
         """The change is no longer in flight, and waits as before."""

@@ -1,5 +1,5 @@
-"""The outlook, by which runs from release 2 on make their forecast (those of release 1: `forecast.py`): when will the
-waiting changes reach OldHost, how old will they be then, and does that break a promise?
+"""The outlook, which makes the forecast: when will the waiting changes reach OldHost, how old will they be then, and
+does that break a promise?
 
 Each lane is walked in its order, with its share of the turns, and changes too old for turns before younger ones. Only
 future emergencies and TXN changes overtake an LWW change, and LWW always keeps its share. So a burst or a rising rate
@@ -9,7 +9,7 @@ be predicted. Scheduled changes are not known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oldhost_sync.policy.ages import Ages
@@ -41,8 +41,7 @@ class Arrivals:
 class Backlog:
     """What waits. `urgent`: the first emergencies in order; when each began to wait, and how many operations are sent
     up to and with it (`emergencies` is the number of all). `blocked_ms`: how long nothing can be sent. `sent_since_ms`:
-    when the oldest change in flight began to wait. `oldest_first_ms`: from this age on the older head is first,
-    whatever its lane; None: always by turns. `sent_urgent_ms`: when each emergency in flight began to wait.
+    when the oldest change in flight began to wait. `sent_urgent_ms`: when each emergency in flight began to wait.
     """
 
     txn: Ages
@@ -53,7 +52,6 @@ class Backlog:
     service_ms: float
     txn_per_lww: int
     sent_since_ms: int | None = None
-    oldest_first_ms: int | None = None
     sent_urgent_ms: Sequence[int] = ()
 
 
@@ -84,16 +82,13 @@ def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """When a lane's n-th operation is done, in ms from now: first the lane has its share of turns, then all turns."""
+    """When the lanes' turn comes, what is sent before, and how many operations per second each lane has."""
 
     begin_s: float
     urgent: float
-    txn_share: float  # operations per second while something waits in both lanes
+    txn_share: float  # while something waits in both lanes
     lww_share: float
-    lww_alone: float
     txn_alone: float
-    txn_gone_s: float
-    lww_gone_s: float
 
     @classmethod
     def of(cls, backlog: Backlog, arrivals: Arrivals, per_s: float) -> _Pace:
@@ -103,59 +98,27 @@ class _Pace:
         free = max(per_s - arrivals.emergency, per_s * SHARE_LEFT_MIN)
         share = backlog.txn_per_lww / (backlog.txn_per_lww + 1)
         txn_share, lww_share = free * share, free * (1 - share)
-        txn = backlog.txn.total + arrivals.txn * blocked_s
-        spare = txn_share - arrivals.txn
         return cls(
             begin_s=blocked_s + (urgent + arrivals.emergency * blocked_s) / per_s,
             urgent=urgent,
             txn_share=txn_share,
             lww_share=lww_share,
-            lww_alone=max(free - arrivals.txn, lww_share),
             txn_alone=free,
-            txn_gone_s=txn / spare if spare > 0 else float("inf"),
-            lww_gone_s=backlog.lww.total / lww_share,
         )
-
-    def lww_ms(self, position: float) -> int:
-        return self._ms(position, self.lww_share, self.lww_alone, self.txn_gone_s)
-
-    def txn_ms(self, position: float) -> int:
-        return self._ms(position, self.txn_share, self.txn_alone, self.lww_gone_s)
-
-    def _ms(self, position: float, share: float, alone: float, other_gone_s: float) -> int:
-        shared = share * other_gone_s
-        seconds = position / share if position <= shared else other_gone_s + (position - shared) / alone
-        return round(1000 * (self.begin_s + seconds))
 
 
 def _lanes(backlog: Backlog, pace: _Pace, arrivals: Arrivals, now_ms: int) -> tuple[int, int]:
     """When the last operation is done, and the greatest age of an operation when it is done."""
-    if backlog.oldest_first_ms is None:
-        txn_ms, txn_age_ms = _walk(backlog.txn.in_order(), pace.txn_ms, now_ms)
-        lww_ms, lww_age_ms = _walk(backlog.lww.in_order(), pace.lww_ms, now_ms)
-        return max(txn_ms, lww_ms), max(txn_age_ms, lww_age_ms)
     come = arrivals.txn * backlog.blocked_ms / 1000
     walk = LaneWalk(
         backlog.txn.in_order(),
         backlog.lww.in_order(),
         Shares(pace.txn_alone, pace.txn_share, pace.lww_share, arrivals.txn, come),
         begin_s=pace.begin_s,
-        oldest_first_ms=backlog.oldest_first_ms,
         now_ms=now_ms,
     )
     walk.run()
     return max(walk.txn.last_ms, walk.lww.last_ms), max(walk.txn.oldest_ms, walk.lww.oldest_ms)
-
-
-def _walk(cells: Iterable[tuple[int, int, int]], done_ms: Callable[[float], int], now_ms: int) -> tuple[int, int]:
-    """When the last operation is done, and the greatest age of an operation when it is done."""
-    position = last_ms = oldest_ms = 0
-    for ready_ms, first_ms, count in cells:
-        position += count
-        own_ms = max(done_ms(position), ready_ms - now_ms)
-        last_ms = max(last_ms, own_ms)
-        oldest_ms = max(oldest_ms, now_ms - first_ms + own_ms)
-    return last_ms, oldest_ms
 
 
 def _emergencies(backlog: Backlog, now_ms: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
@@ -33,12 +33,12 @@ class PendingOperation:
         self.due_at_ms = min(self.due_at_ms, older.due_at_ms if older.ready else self.first_at_ms + max_wait_ms)
         self.ready = self.ready or older.ready
 
-    def lane_item(self, *, by_first_change: bool, by_property: bool) -> LaneItem:
-        """Its place in its lane. An LWW key's is by its first change, or by its due time."""
-        change_id, property_id = self.ref.change_id, self.ref.property_id if by_property else ""
-        if self.ref.priority_class is not _LWW:
-            return change_id, change_id, property_id
-        return self.first_at_ms if by_first_change else self.due_at_ms, change_id, property_id
+    @property
+    def lane_item(self) -> LaneItem:
+        """Its place in its lane. An LWW key's is by its first change."""
+        change_id = self.ref.change_id
+        place = self.first_at_ms if self.ref.priority_class is _LWW else change_id
+        return place, change_id, self.ref.property_id
 
 
 def label_of(entries: Sequence[PendingOperation]) -> str:
@@ -52,18 +52,16 @@ def label_of(entries: Sequence[PendingOperation]) -> str:
 class Hold:
     """An entity with dead letters: its later TXN changes wait in MariaDB until an operator has decided each of these.
 
-    `left`: how many of them the machine has seen and left there, none newer than `newest`. `waiting`: the held changes
-    in runs of release 1, which keep them in memory.
+    `left`: how many of them the machine has seen and left there, none newer than `newest`.
     """
 
     dead: list[int]
-    waiting: list[PendingOperation] = field(default_factory=list)
     left: int = 0
     newest: int = 0
 
-    def holds(self, change_id: int, *, keeps: bool) -> bool:
+    def holds(self, change_id: int) -> bool:
         """Whether a TXN change is held; not if it was itself a dead letter, or is older than all of them."""
-        return change_id not in self.dead and (keeps or change_id > self.dead[0])
+        return change_id not in self.dead and change_id > self.dead[0]
 
     def has_dead(self, change_id: int) -> bool:
         at = bisect_left(self.dead, change_id)

@@ -16,7 +16,6 @@ def upcoming(coalescer: Coalescer, count: int, now_ms: int = 0, service_ms: floa
         max_wait_ms=0,
         txn_per_lww=coalescer.turns.robin.txn_per_lww,
         txn_run=coalescer.turns.robin.txn_run,
-        rules=coalescer.rules,
     )
     for cls, lane in rehearsal.lanes.items():
         lane.follow(coalescer.lanes[cls])

@@ -4,7 +4,6 @@ arriving TXN change waits for the sends in flight, and what is in a send can't c
 
 from __future__ import annotations
 
-from oldhost_sync.policy.release import FILLS_LONGER, GIVES_WAY, LONG_WHILE_CALM
 from oldhost_sync.policy.writer_policy import (
     DEBOUNCE_PER_LONG_SEND,
     DEBOUNCE_PER_SEND,
@@ -18,19 +17,11 @@ from oldhost_sync.policy.writer_policy import (
 )
 
 
-def send_size(release: int, service_ms: float, debounce_ms: int, *, calm: bool = False) -> int:
+def send_size(service_ms: float, debounce_ms: int, *, calm: bool = False) -> int:
     """Operations, at least one. `service_ms`: OldHost's time for one; `calm`: no TXN change has arrived for a while."""
-    size = int(_quick_fill_ms(release, debounce_ms) / service_ms)
-    if release >= GIVES_WAY:
-        size = max(size, min(SEND_OPERATIONS, int(SEND_FILL_MS / service_ms)))
-    if release >= LONG_WHILE_CALM and calm:
+    quick_ms = max(SHORT_SEND_FILL_MS, min(QUICK_SEND_FILL_MS, debounce_ms // DEBOUNCE_PER_SEND))
+    size = max(int(quick_ms / service_ms), min(SEND_OPERATIONS, int(SEND_FILL_MS / service_ms)))
+    if calm:
         long_ms = min(LONG_SEND_FILL_MS, debounce_ms // DEBOUNCE_PER_LONG_SEND)
         size = max(size, min(LONG_SEND_OPERATIONS, int(long_ms / service_ms)))
     return max(1, min(SEND_OPERATIONS_MAX, size))
-
-
-def _quick_fill_ms(release: int, debounce_ms: int) -> int:
-    """How long a send to a quick host lasts."""
-    if release < FILLS_LONGER:
-        return SHORT_SEND_FILL_MS
-    return max(SHORT_SEND_FILL_MS, min(QUICK_SEND_FILL_MS, debounce_ms // DEBOUNCE_PER_SEND))

@@ -21,14 +21,6 @@ from oldhost_sync.policy.events import (
     SendFailed,
     SessionOpened,
 )
-from oldhost_sync.policy.release import (
-    DECIDED_STAYS,
-    GIVES_UP_TOGETHER,
-    KNOWS_ENDED_WORKERS,
-    MENDS_HOLDS,
-    RELEASE_MIN,
-    TELLS_WHY,
-)
 from oldhost_sync.policy.session import Phase, SessionEvent
 from oldhost_sync.policy.writer_policy import (
     REOPEN_ALERT_ATTEMPTS,
@@ -60,7 +52,7 @@ class SessionLifecycle:
     def next_actions(self, now_ms: int) -> Iterator[Action]:
         """Open a session when there is none and nothing prevents it; close one when paused, halted, or at its end."""
         machine, session = self._machine, self._machine.session
-        if machine.gives_way and machine.in_flight.sends and session.takes_sends:
+        if machine.in_flight.sends and session.takes_sends:
             if machine.draining and self.stopped_epoch != session.epoch:
                 self.stopped_epoch = session.epoch
                 yield StopSends(session.epoch, session.task_queue)
@@ -124,8 +116,8 @@ class SessionLifecycle:
         machine.outcomes.bind_all(bound)
         if machine.session.attempts >= REOPEN_ALERT_ATTEMPTS:
             machine.alerts.session_is_back()
-        if machine.release >= TELLS_WHY and event.epoch > 1 and self._proves_that_all_is_well:
-            machine.coalesced_alerts.disproved_by_a_session()
+        if event.epoch > 1 and self._proves_that_all_is_well:
+            machine.alerts.disproved_by_a_session()
         machine.session = machine.session.opened(event, self._count_without_progress(bound))
         machine.counters.sessions += 1
         machine.progress.fates = 0
@@ -165,7 +157,7 @@ class SessionLifecycle:
     def _failed(self, event: OpeningFailed, now_ms: int) -> None:
         """Try again, with growing pauses."""
         wait_ms = min(REOPEN_MS_MIN * 2 ** min(self._machine.session.attempts, 10), REOPEN_MS_MAX)
-        why = f": {event.why}" if self._machine.release >= TELLS_WHY and event.why else ""
+        why = f": {event.why}" if event.why else ""
         self._machine.progress.said(f"failure: opening a session failed{why}")
         self._retry_later(wait_ms, "failure", now_ms)
 
@@ -179,8 +171,8 @@ class SessionLifecycle:
         machine, session = self._machine, self._machine.session
         session.wait(SessionEvent.POSTPONED, reason, now_ms + wait_ms)
         session.attempts += reason not in ("ban", "settle")
-        # From release 2 on, the alert no-progress covers the case that something waits, and is raised sooner.
-        if session.attempts == REOPEN_ALERT_ATTEMPTS and (machine.release == RELEASE_MIN or not machine.has_sendable):
+        # The alert no-progress covers the case that something waits, and is raised sooner.
+        if session.attempts == REOPEN_ALERT_ATTEMPTS and not machine.has_sendable:
             machine.alerts.no_session(session.attempts, reason)
 
     # ---------------------------------------------------------------------------------------------------------- sending
@@ -196,19 +188,17 @@ class SessionLifecycle:
     def _sent(self, number: int, event: SendEnded, now_ms: int, epoch: int) -> None:
         machine, older, held = self._machine, event.older_refs(), event.dead_letters()
         ids = machine.in_flight.end(number)
-        if machine.release >= MENDS_HOLDS:
-            machine.operators.follow_waiting(older, now_ms)
+        machine.operators.follow_waiting(older, now_ms)
         machine.enqueue(older, now_ms)
         for entity, dead in held:
-            still_dead = [each for each in dead if each not in machine.coalescer.decided]
-            machine.load_held(entity, still_dead if machine.release >= DECIDED_STAYS else dead)
+            machine.load_held(entity, [each for each in dead if each not in machine.coalescer.decided])
         ended, in_doubt = machine.outcomes.record_send(event.fates, ids, now_ms)
         if event.service_ms > 0:
             machine.load.served(event.service_ms)
         if not event.session_open or in_doubt or event.banned_ms > 0:
             machine.session.lost = True
         machine.progress.said("" if ended else event.reason)
-        machine.lost_answers.note(machine.coalesced_alerts, ended=ended, in_doubt=in_doubt, reason=event.reason)
+        machine.lost_answers.note(machine.alerts, ended=ended, in_doubt=in_doubt, reason=event.reason)
         if event.banned_ms > 0:
             machine.banned(event.banned_ms, now_ms)
         if event.halted:
@@ -238,15 +228,14 @@ class SessionLifecycle:
                 if change_id not in machine.in_flight.bound:
                     machine.outcomes.put_back(change_id)
         machine.outcomes.leave_in_doubt(ids)
-        if machine.release >= TELLS_WHY:
-            machine.progress.said(_why_failed(event))
-        if machine.release >= GIVES_UP_TOGETHER and event.silent:
+        machine.progress.said(_why_failed(event))
+        if event.silent:
             self._give_up_sends()
 
     def worker_ended(self, task_queue: str) -> None:
         """Another worker has found that the process of this queue has ended. If the session is there, give it up."""
-        machine, session = self._machine, self._machine.session
-        if machine.release < KNOWS_ENDED_WORKERS or session.phase is not Phase.OPEN or session.task_queue != task_queue:
+        session = self._machine.session
+        if session.phase is not Phase.OPEN or session.task_queue != task_queue:
             return
         session.lost = True
         self._give_up_sends()
@@ -269,7 +258,7 @@ class SessionLifecycle:
         machine = self._machine
         machine.progress.session_ended(sent=machine.session.sends + machine.session.urgent_sends > 0)
         machine.session = machine.session.ended(SessionEvent.LOST)
-        if machine.release > RELEASE_MIN and machine.progress.pause_ms:
+        if machine.progress.pause_ms:
             machine.session.wait(SessionEvent.REST, "progress", now_ms + machine.progress.pause_ms)
 
     def give_up(self) -> None:

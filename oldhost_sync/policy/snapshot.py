@@ -3,8 +3,11 @@
 Waiting changes are stored by column, with ids and times as differences, the few type names as indexes, and UUIDs as
 their 16 bytes: 25,000 of them compress to 0.18 MB, or to 0.48 MB when all entity ids are UUIDs. The snapshot is taken
 while nothing is being sent. If the waiting changes are too many or too large to carry, they are left out and the new
-run reads them from MariaDB; if the version is unknown, the new run rebuilds everything. A new version needs an entry in
-`SNAPSHOT_SINCE` (policy/release.py); `_readable` in workflows/sync_writer.py marks the runs.
+run reads them from MariaDB.
+
+A version is the number of the release that brings it. A run reads the versions up to its own release, whichever worker
+began it, and rebuilds everything from MariaDB if the version is a newer one: so all workers that know the run's release
+treat it alike.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from itertools import accumulate, repeat
 from typing import Any
 
 from oldhost_sync.policy.actions import RaiseAlert
+from oldhost_sync.policy.alerts import Alerts
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.counters import Counters
@@ -28,16 +32,11 @@ from oldhost_sync.policy.operators import Pause
 from oldhost_sync.policy.pending_operation import Hold, PendingOperation
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
+from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.session import Phase, SessionState
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 
-# Additional columns at the end of the waiting changes need no new version: older releases ignore them.
-VERSION = 3
-READABLE = (1, 2, 3)  # 1 had UUIDs as text; 1 and 2 contained the changes held behind dead letters
-VERSION_HELD_IN_DATABASE = 3
-# A run that starts with a later version marks that in its history, so that workers of two releases treat it alike.
-VERSION_UNMARKED = 1
+VERSION = VERSION_MIN = 1
 # Temporal refuses payloads above 2 MiB and retries the refused task for ever. Compressed, as the data converter does
 # it, the waiting changes take at most half of that; the other half is for submissions and the little that remains.
 WAITING_BYTES_MAX = 1024 * 1024
@@ -52,18 +51,19 @@ def dump(machine: Machine) -> Snapshot:
     return {
         "version": VERSION,
         **_dump_changes(machine),
-        **_dump_alerts(machine),
+        "alerts": _dump_alerts(machine.alerts),
         "dead_letters": machine.dead_letters,
         "loaded": machine.loaded,
         "txn_run": machine.coalescer.turns.robin.txn_run,
-        "session": _session_as_known(machine.session),
+        "session": asdict(machine.session),
         "breaker": asdict(machine.breaker),
         "paused": asdict(machine.paused) if machine.paused else None,
         "rates": [machine.load.service_ms, machine.load.arrivals_per_s, machine.load.applied_per_s],
         "class_rates": list(machine.load.rates.values()),
-        "progress": _renamed(asdict(machine.progress), open_alert="told"),
-        "lost_answers": _renamed(asdict(machine.lost_answers), alert_is_open="told"),
-        "batch": machine.send_number,
+        "open_forecasts": list(machine.load.open_alerts),
+        "progress": asdict(machine.progress),
+        "lost_answers": asdict(machine.lost_answers),
+        "send_number": machine.send_number,
         "sweep": [machine.sweeping.after_id, machine.sweeping.at_ms],
         "probe_at_ms": machine.probe_at_ms,
     }
@@ -72,7 +72,7 @@ def dump(machine: Machine) -> Snapshot:
 def _dump_changes(machine: Machine) -> Snapshot:
     coalescer, in_flight, loading = machine.coalescer, machine.in_flight, machine.loading
     carried = len(coalescer.waiting) + len(coalescer.holds) + len(loading.entities)
-    few = carried <= CARRIED_MAX or machine.release == RELEASE_MIN
+    few = carried <= CARRIED_MAX
     waiting = _as_text(_columns(coalescer.entries())) if few else ""
     holds = [[*entity, hold.dead, hold.left, hold.newest] for entity, hold in coalescer.holds.items() if few]
     fits = few and _fits(waiting, holds)
@@ -81,9 +81,9 @@ def _dump_changes(machine: Machine) -> Snapshot:
         received -= len(coalescer.waiting)
     return {
         "waiting": waiting if fits else None,
-        "kept": _columns(in_flight),
+        "in_flight": _columns(in_flight),
         "bound": list(in_flight.bound),
-        "unsettled": list(in_flight.in_doubt),
+        "in_doubt": list(in_flight.in_doubt),
         "holds": holds if fits else [],
         "loading": [loading.part, loading.after_id] if fits else [Part.EMERGENCIES, 0],
         "to_load": [[*entity, after_id] for entity, after_id in loading.to_be_read().items()] if fits else [],
@@ -91,47 +91,43 @@ def _dump_changes(machine: Machine) -> Snapshot:
     }
 
 
-def _dump_alerts(machine: Machine) -> Snapshot:
+def _dump_alerts(alerts: Alerts) -> Snapshot:
     """The alerts that are open, and those that are not recorded yet."""
-    coalesced_alerts = machine.coalesced_alerts
     return {
-        "told": list(machine.load.open_alerts),
-        "warned": list(machine.alerts.blocked),
-        "stuck": machine.alerts.stuck,
-        "untold": [astuple(alert) for alert in coalesced_alerts.unrecorded()],
-        "told_emergencies": coalesced_alerts.emergencies_alert,
-        "grouped": coalesced_alerts.grouped,
-        "sequence": coalesced_alerts.sequence,
+        "stuck": alerts.stuck,
+        "unrecorded": [astuple(alert) for alert in alerts.unrecorded()],
+        "emergencies_alert": alerts.emergencies_alert,
+        "grouped": alerts.grouped,
+        "sequence": alerts.sequence,
     }
 
 
 def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, release: int = RELEASE) -> Machine:
     """The machine of the snapshot, `loaded` unless its waiting changes were left out; an empty one, which is to be
-    rebuilt, if there is no snapshot or this code can't read its version.
+    rebuilt, if there is no snapshot or a run of this release can't read its version.
     """
     machine = Machine(policy, now_ms, release)
-    if snapshot is None or snapshot.get("version") not in READABLE:
+    if snapshot is None or snapshot.get("version") not in range(VERSION_MIN, release + 1):
         return machine
     behind_ms = snapshot.get("at_ms", 0) - now_ms
     if behind_ms > 0:
         snapshot = _set_back(snapshot, behind_ms)
     machine.counters = Counters(**snapshot["counters"])
-    machine.dead_letters = snapshot.get("dead_letters", 0)
+    machine.dead_letters = snapshot["dead_letters"]
     _load_changes(machine, snapshot)
     _load_loading(machine, snapshot)
     machine.carried = True
-    machine.loaded = snapshot["waiting"] is not None and snapshot.get("loaded", True)
-    machine.session = _session(snapshot["session"])
+    machine.loaded = snapshot["waiting"] is not None and snapshot["loaded"]
+    session = snapshot["session"]
+    machine.session = SessionState(**{**session, "phase": Phase(session["phase"])})
     breaker = snapshot["breaker"]
     machine.breaker = Breaker(**{**breaker, "state": BreakerState(breaker["state"]), "ban_ms": policy.ban_ms})
-    machine.breaker.asks_again = machine.release > RELEASE_MIN
     machine.paused = Pause(**snapshot["paused"]) if snapshot["paused"] else None
     _load_rates(machine, snapshot)
-    machine.alerts.blocked = list(snapshot.get("warned", []))
-    if machine.release > RELEASE_MIN:
-        _load_coalesced_alerts(machine, snapshot)
-    machine.send_number = snapshot["batch"]
-    machine.alerts.stuck = snapshot.get("stuck", 0)
+    _load_alerts(machine.alerts, snapshot["alerts"])
+    machine.lost_answers = LostAnswers(**snapshot["lost_answers"])
+    machine.progress = Progress(**snapshot["progress"])
+    machine.send_number = snapshot["send_number"]
     machine.sweeping.after_id, machine.sweeping.at_ms = snapshot["sweep"]
     machine.probe_at_ms = snapshot["probe_at_ms"]
     return machine
@@ -140,16 +136,15 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
 def _load_rates(machine: Machine, snapshot: Snapshot) -> None:
     load = machine.load
     load.service_ms, load.arrivals_per_s, load.applied_per_s = snapshot["rates"]
-    load.rates = dict(zip(load.rates, snapshot.get("class_rates", load.rates.values()), strict=True))
-    load.open_alerts = list(snapshot["told"])
+    load.rates = dict(zip(load.rates, snapshot["class_rates"], strict=True))
+    load.open_alerts = list(snapshot["open_forecasts"])
 
 
 def _set_back(snapshot: Snapshot, by_ms: int) -> Snapshot:
     """Shift all times, because Temporal's clock was set back: what was due in a second stays due in a second."""
     moved = {**snapshot}
     for part, names in _INSTANTS.items():
-        if part in snapshot:
-            moved[part] = {**snapshot[part], **{name: _earlier(snapshot[part].get(name), by_ms) for name in names}}
+        moved[part] = {**snapshot[part], **{name: _earlier(snapshot[part][name], by_ms) for name in names}}
     moved["sweep"] = [snapshot["sweep"][0], snapshot["sweep"][1] - by_ms]
     moved["probe_at_ms"] = snapshot["probe_at_ms"] - by_ms
     if snapshot["waiting"] is not None:
@@ -167,46 +162,12 @@ def _earlier(at_ms: int | None, by_ms: int) -> int | None:
     return None if at_ms is None else at_ms - by_ms
 
 
-def _load_coalesced_alerts(machine: Machine, snapshot: Snapshot) -> None:
-    coalesced_alerts = machine.coalesced_alerts
-    coalesced_alerts.add(*(RaiseAlert(*alert) for alert in snapshot.get("untold", [])))
-    for change_id in snapshot.get("warned", []):  # a run of release 1 had one alert for each
-        coalesced_alerts.add(RaiseAlert("", "info", "", f"emergency:{change_id}", close=True))
-    coalesced_alerts.blocked = []
-    coalesced_alerts.emergencies_alert = _as_tuple(snapshot.get("told_emergencies"))
-    coalesced_alerts.grouped = _as_tuple(snapshot.get("grouped"))
-    coalesced_alerts.sequence = snapshot.get("sequence", 0)
-    machine.lost_answers = LostAnswers(**_renamed(snapshot.get("lost_answers", {}), told="alert_is_open"))
-    if "progress" in snapshot:
-        machine.progress = Progress(**_renamed(snapshot["progress"], told="open_alert"))
-
-
-def _renamed(fields: Snapshot, **names: str) -> Snapshot:
-    """`fields` in the same order, some with another name: in stored snapshots they keep the name they had first."""
-    return {names.get(name, name): value for name, value in fields.items()}
-
-
-# Fields of a session that have another name in stored snapshots.
-_KNOWN_AS = {"sessions_without_progress": "fruitless", "bound_list_was_cut": "more_bound"}
-
-
-def _session_as_known(session: SessionState) -> Snapshot:
-    """With the field names that every release reads, and without fields that an earlier one does not know."""
-    dumped = asdict(session)
-    del dumped["urgent_sends"]  # only used to see whether a session sent anything; the next session counts again
-    for name, known in _KNOWN_AS.items():
-        dumped[known] = dumped.pop(name)
-    return dumped
-
-
-def _session(carried: Snapshot) -> SessionState:
-    carried = {**carried, "phase": Phase(carried["phase"])}
-    for name, known in _KNOWN_AS.items():
-        if known in carried:
-            carried[name] = carried.pop(known)
-    if "next_nonce" in carried:  # its name in versions before 0.2
-        carried["opened_at_nonce"] = carried.pop("next_nonce")
-    return SessionState(**carried)
+def _load_alerts(alerts: Alerts, carried: Snapshot) -> None:
+    alerts.add(*(RaiseAlert(*alert) for alert in carried["unrecorded"]))
+    alerts.stuck = carried["stuck"]
+    alerts.emergencies_alert = _as_tuple(carried["emergencies_alert"])
+    alerts.grouped = _as_tuple(carried["grouped"])
+    alerts.sequence = carried["sequence"]
 
 
 def _as_tuple(carried: list[Any] | None) -> Any:
@@ -215,39 +176,23 @@ def _as_tuple(carried: list[Any] | None) -> Any:
 
 def _load_loading(machine: Machine, snapshot: Snapshot) -> None:
     """Restore what is still to be read from MariaDB."""
-    if machine.release == RELEASE_MIN:
-        return
-    everything = None if snapshot["waiting"] is not None else Part.EMERGENCIES
-    part, machine.loading.after_id = snapshot.get("loading", [everything, 0])
+    part, machine.loading.after_id = snapshot["loading"]
     machine.loading.part = None if part is None else Part(part)
-    for entity_type, entity_id, after_id in snapshot.get("to_load", []):
+    for entity_type, entity_id, after_id in snapshot["to_load"]:
         machine.loading.entities[EntityKey(entity_type, entity_id)] = after_id
 
 
 def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
     coalescer, in_flight = machine.coalescer, machine.in_flight
-    for entity_type, entity_id, dead, *rest in snapshot["holds"]:
-        entity = EntityKey(entity_type, entity_id)
-        if snapshot["version"] >= VERSION_HELD_IN_DATABASE:
-            coalescer.holds[entity] = Hold(list(dead), left=rest[0], newest=rest[1])
-        else:
-            coalescer.holds[entity] = _kept_hold(machine, list(dead), list(_entries(rest[0])))
+    for entity_type, entity_id, dead, left, newest in snapshot["holds"]:
+        coalescer.holds[EntityKey(entity_type, entity_id)] = Hold(list(dead), left=left, newest=newest)
     coalescer.turns.robin.txn_run = snapshot["txn_run"]
     if snapshot["waiting"] is not None:
         coalescer.restore(_entries(json.loads(snapshot["waiting"])))
-    for entry in _entries(snapshot["kept"]):
+    for entry in _entries(snapshot["in_flight"]):
         in_flight.enter(entry)
     in_flight.bound = list(snapshot["bound"])
-    in_flight.in_doubt = list(snapshot["unsettled"])
-
-
-def _kept_hold(machine: Machine, dead: list[int], held: list[PendingOperation]) -> Hold:
-    """A hold of a run that kept held changes in memory. Now they wait in MariaDB, unless this run has release 1 too."""
-    machine.dead_letters += len(dead)
-    if machine.release == RELEASE_MIN:
-        return Hold(dead, held)
-    machine.counters.received -= len(held)
-    return Hold(dead, left=len(held), newest=max((entry.ref.change_id for entry in held), default=0))
+    in_flight.in_doubt = list(snapshot["in_doubt"])
 
 
 def _fits(waiting: str, holds: list[list[Any]]) -> bool:
@@ -299,7 +244,7 @@ def _columns(entries: Iterable[PendingOperation]) -> list[Any]:
 
 def _entries(columns: list[Any]) -> Iterator[PendingOperation]:
     names, steps, letters, type_indexes, entity_ids, accepted, first, due, ready = columns[:9]
-    uuids = _uuid_texts(a2b_base64(columns[9])) if len(columns) > 9 else iter(())
+    uuids = _uuid_texts(a2b_base64(columns[9]))
     properties, property_indexes = columns[10] if len(columns) > 10 else ([""], repeat(0, len(steps)))
     ids, instants = accumulate(steps), accumulate(accepted)
     rows = zip(ids, letters, type_indexes, entity_ids, instants, first, due, ready, property_indexes, strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
 from oldhost_sync.policy.lanes import Lane, WeightedRoundRobin
-from oldhost_sync.policy.turn_rules import TurnRules
+from oldhost_sync.policy.turn_rules import properties_take_turns, too_old_for_turns
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 
@@ -14,19 +14,17 @@ Head = tuple[EntityKey, int]  # the entity whose turn it is, and the change id o
 
 
 class Turns:
-    """Turns over the lanes, by the rules. `since_ms`: when the change with an id began to wait. `elsewhere`: how many
+    """Turns over the lanes. `since_ms`: when the change with an id began to wait. `elsewhere`: how many
     operations wait outside these lanes, if these hold only some of them (`preview`).
     """
 
     def __init__(
         self,
         lanes: Mapping[PriorityClass, Lane],
-        rules: TurnRules,
         robin: WeightedRoundRobin,
         since_ms: Callable[[int], int],
     ) -> None:
         self._lanes = lanes
-        self._rules = rules
         self.robin = robin
         self._since_ms = since_ms
         self.elsewhere = 0
@@ -38,13 +36,13 @@ class Turns:
             emergency=heads[_EMERGENCY] is not None,
             txn=heads[_TXN] is not None,
             lww=heads[_LWW] is not None,
-            oldest=self._rules.oldest(self._first_ms(heads[_TXN]), self._first_ms(heads[_LWW]), now_ms),
+            oldest=too_old_for_turns(self._first_ms(heads[_TXN]), self._first_ms(heads[_LWW]), now_ms),
         )
         if turn is None or (oldest := heads[turn]) is None:
             return None
         lane = self._lanes[turn]
         waiting_ms = service_ms * (self.elsewhere + self.waiting)
-        takes_turns = self._rules.takes_turns(self._since_ms(oldest[1]), waiting_ms, now_ms)
+        takes_turns = properties_take_turns(self._since_ms(oldest[1]), waiting_ms, now_ms)
         head = lane.head() if takes_turns else oldest
         assert head is not None, "a lane with an oldest head has no next head"
         lane.charge(head[0])
@@ -56,8 +54,10 @@ class Turns:
         return len(self._lanes[_TXN]) + len(self._lanes[_LWW])
 
     def brought(self, turn: PriorityClass, cls: PriorityClass) -> None:
-        """In this turn a change of class `cls` was sent: the head, or an older change of the same entity."""
-        if self._rules.charges_inherited and turn is _TXN and cls is _LWW:
+        """In this turn a change of class `cls` was sent: the head, or an older change of the same entity. An LWW change
+        in TXN's turn, because a TXN of its entity waits behind it, counts as LWW's.
+        """
+        if turn is _TXN and cls is _LWW:
             self.robin.charge_lww()
 
     def _first_ms(self, head: Head | None) -> int | None:

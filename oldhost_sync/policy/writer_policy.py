@@ -13,17 +13,17 @@ SENDS_IN_FLIGHT_MAX = 2
 # several operations. With more, the next TXN change waits longer for its turn.
 SEND_FILL_MS = 3_200
 SEND_OPERATIONS = 8
-# From release 8 on: while no TXN change has arrived for this long, a send lasts up to 6.4 s, but no longer than a
+# While no TXN change has arrived for this long, a send lasts up to 6.4 s, but no longer than a
 # fifteenth of the debounce: what is in a send can't coalesce.
 CALM_MS = 60_000
 LONG_SEND_FILL_MS = 6_400
 LONG_SEND_OPERATIONS = 16
 DEBOUNCE_PER_LONG_SEND = 15
-# Where OldHost is quick, a send has enough operations for this long: longer than an activity's round trip (100 ms), so
-# that the socket never waits for Temporal. In runs begun before release 3, every send is this long.
+# Where OldHost is quick, a send has enough operations for at least this long: longer than an activity's round trip
+# (100 ms), so that the socket never waits for Temporal.
 SHORT_SEND_FILL_MS = 300
-# From release 6 on it lasts up to this long, so that more operations share the round trip's 40 ms of CPU, but no longer
-# than a hundredth of the debounce: what is in a send can't coalesce.
+# It lasts up to this long, so that more operations share the round trip's 40 ms of CPU, but no longer than a hundredth
+# of the debounce: what is in a send can't coalesce.
 QUICK_SEND_FILL_MS = 1_200
 DEBOUNCE_PER_SEND = 100
 # Bounds a send's input, the transaction that reserves its nonces, and the nonces that a crash leaves reserved.

@@ -121,7 +121,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
                     _looked_at(settings, connected, readiness, releases),
                     _present(presence),
                     running_during(releases.watch),
-                    others_watched(settings.need_database_url(), connected, presence, releases.begins_with),
+                    others_watched(settings.need_database_url(), connected, presence),
                 ):
                     if await _is_so_before(releases.may_take_tasks(), stopping):
                         await _work(settings, connected, engine, sessions, releases, stopping)
@@ -235,7 +235,6 @@ def _on_the_database(
         recording.record_submissions,
         recording.load_outstanding,
         recording.record_decision,
-        alerts.raise_alert,
         alerts.raise_alerts,
         ResyncActivities(engine).request_nightly_resync,
     ]

@@ -14,7 +14,7 @@ from sqlalchemy import TextClause, bindparam, text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
+from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import run_in_transaction
@@ -36,8 +36,7 @@ _SAY = text(
     "ON DUPLICATE KEY UPDATE seen_at = UTC_TIMESTAMP(6), left_at = NULL"
 )
 _KNOWN = text(
-    "SELECT host, MIN(COALESCE(knows_release, :untold)) AS smallest, MAX(COALESCE(knows_release, :untold)) AS newest, "
-    "MIN(knows_release IS NOT NULL) AS all_tell FROM workers "
+    "SELECT host, MIN(knows_release) AS smallest, MAX(knows_release) AS newest FROM workers "
     f"WHERE host IN :hosts AND left_at IS NULL AND {HEARD} GROUP BY host "
     "HAVING SUM(name = :name) > 0"
 ).bindparams(bindparam("hosts", expanding=True))
@@ -60,14 +59,10 @@ _FORGET = text("DELETE FROM workers WHERE host IN :hosts AND seen_at < UTC_TIMES
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The releases that one host's workers at work know: the smallest and the newest.
-
-    `all_tell`: each of them reports its release (workers of old versions do not).
-    """
+    """The releases that one host's workers at work know: the smallest and the newest."""
 
     smallest: int
     newest: int
-    all_tell: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +104,10 @@ class WorkerPresence:
 
         Raises the store's errors.
         """
-        values = {"hosts": self.hosts, "name": self._name, "untold": BESIDE_MIN, "silent_s": SILENT_SECONDS_MAX}
+        values = {"hosts": self.hosts, "name": self._name, "silent_s": SILENT_SECONDS_MAX}
 
         def read(connection: Connection) -> dict[str, Known]:
-            return {row[0]: Known(row[1], row[2], bool(row[3])) for row in connection.execute(_KNOWN, values)}
+            return {row[0]: Known(row[1], row[2]) for row in connection.execute(_KNOWN, values)}
 
         return run_in_transaction(self.engine, read, attempts=1)
 

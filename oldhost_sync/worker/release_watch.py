@@ -24,7 +24,7 @@ from temporalio.converter import decode_typed_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PatchActivationInput
 
-from oldhost_sync.policy.release import BESIDE_MIN, RELEASE, is_known_to, release_of_marks
+from oldhost_sync.policy.release import RELEASE, RELEASE_MIN, is_known_to, release_of_marks
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.worker_presence import Known, WorkerPresence
@@ -70,7 +70,7 @@ def step(run: int | None, known: Known, *, own: int = RELEASE) -> RunStep:
         return RunStep.NOTHING
     if run > own:
         return RunStep.WAIT if known.newest > own else RunStep.END
-    return RunStep.RENEW if known.all_tell else RunStep.NOTHING
+    return RunStep.RENEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ class ReleaseWatch:
         """The release that a new run of the host's writer keeps."""
         known = self._known.get(host)
         if known is None or self.monotonic() > self._looked_at + FRESH_SECONDS:
-            return BESIDE_MIN
-        return min(known.smallest, RELEASE)
+            return RELEASE_MIN
+        return max(min(known.smallest, RELEASE), RELEASE_MIN)
 
     async def may_take_tasks(self) -> None:
         """Returns when this worker can execute the writers' runs."""
@@ -263,4 +263,4 @@ def run_release(described: DescribeWorkflowExecutionResponse) -> int | None:
     """The release that a run keeps; None until its first task is done."""
     attributes = decode_typed_search_attributes(described.workflow_execution_info.search_attributes)
     marks: Collection[str] = attributes.get(MARKS, ())
-    return release_of_marks(marks) if marks else None
+    return release_of_marks(marks)

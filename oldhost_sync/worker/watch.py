@@ -25,7 +25,6 @@ from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from oldhost_sync.policy.release import KNOWS_ENDED_WORKERS
 from oldhost_sync.probes.health import running_during
 from oldhost_sync.store.demotion import require_primary
 from oldhost_sync.store.engine import create_engine
@@ -55,13 +54,11 @@ def in_ring(own: str, others: Iterable[str]) -> list[str]:
 
 
 @asynccontextmanager
-async def others_watched(
-    database_url: str, client: Client, presence: WorkerPresence, begins_with: Callable[[str], int]
-) -> AsyncIterator[None]:
+async def others_watched(database_url: str, client: Client, presence: WorkerPresence) -> AsyncIterator[None]:
     """Hold this worker's lock and watch the next worker, until the body ends."""
     engine, left = create_engine(database_url, pool_size=2, autocommit=True), threading.Event()
     threads = ThreadPoolExecutor(2, thread_name_prefix="worker-watch")
-    watch = WorkerWatch(engine, client, presence, begins_with, threads)
+    watch = WorkerWatch(engine, client, presence, threads)
     try:
         async with running_during(partial(watch.hold, left)), running_during(watch.watch):
             yield
@@ -73,14 +70,11 @@ async def others_watched(
 
 @dataclass(eq=False)
 class WorkerWatch:
-    """The watch of one worker. `engine`: in autocommit mode. `begins_with`: the release that a new run of a host's
-    writer keeps (`ReleaseWatch`). `threads`: two, since both waits are in MariaDB.
-    """
+    """The watch of one worker. `engine`: in autocommit mode. `threads`: two, since both waits are in MariaDB."""
 
     engine: Engine
     client: Client
     presence: WorkerPresence
-    begins_with: Callable[[str], int]
     threads: ThreadPoolExecutor
     seen: dict[str, None] = field(default_factory=dict)  # who was seen to hold its lock, over this connection
 
@@ -111,7 +105,7 @@ class WorkerWatch:
     async def _watch_next(self, connection: Connection) -> None:
         """Watch the first worker in the ring that was seen to hold its lock, for a while.
 
-        That another one does not hold it says nothing: it may be of an older release, or its lock on another server.
+        That another one does not hold it says nothing: its lock may be on another server.
         """
         await self._do(lambda: self._silent(connection))
         name = next(iter(in_ring(self.presence.name, self.seen)), None)
@@ -144,7 +138,7 @@ class WorkerWatch:
 
     async def _tell(self, name: str, hosts: Iterable[str]) -> None:
         """Tell the writers of `hosts`, whose session the worker may hold."""
-        told = [host for host in hosts if self.begins_with(host) >= KNOWS_ENDED_WORKERS]
+        told = list(hosts)
         if not told:
             return
         logger.info("worker %s seems to have ended: the writers of %s are told", name, ", ".join(told))

@@ -333,7 +333,7 @@ class Always:
             self.world.sometimes.hit("hold after a rejection")
         can_go = [
             entry for entry in coalescer.waiting.values()
-            if (entry.ready or entry.due_at_ms <= now_ms) and entry.ref.entity not in coalescer.blocked
+            if (entry.ready or entry.due_at_ms <= now_ms)
         ]  # fmt: skip
         if machine.loading.part is not None and any(isinstance(action, Send) for action in decided):
             self.world.sometimes.hit("sent while a rebuild went on")

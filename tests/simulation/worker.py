@@ -35,7 +35,6 @@ ARGUMENTS: dict[str, type] = {
     "load_outstanding": messages.OutstandingPage,
     "record_decision": messages.OperatorAct,
     "recover_submissions": messages.Recovery,
-    "raise_alert": messages.Alert,
     "raise_alerts": messages.Alerts,
 }
 CONNECT_SECONDS_MAX = 5.0
@@ -147,7 +146,7 @@ class Worker:
                 (self.sessions, ("open_session", "send", "probe", "close_session")),
                 (recording, ("record_submissions", "load_outstanding", "record_decision")),
                 (recovery, ("recover_submissions",)),
-                (alerts, ("raise_alert", "raise_alerts")),
+                (alerts, ("raise_alerts",)),
             )
             for name in names
         }

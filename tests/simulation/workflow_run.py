@@ -21,7 +21,6 @@ from temporalio.common import MetricMeter, RawValue, TypedSearchAttributes
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from oldhost_sync.policy.release import OUTLIVES_CLOCKS
 from tests.simulation.temporal_limits import TemporalLimits
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
@@ -160,8 +159,8 @@ class Run(asyncio.AbstractEventLoop):
 
         def due() -> None:
             left = fires_at - self.server.now
-            if left > 0 and self.instance.machine.release >= OUTLIVES_CLOCKS:
-                self.hub.after(left, due)  # the clock was set back; runs of earlier releases stand still
+            if left > 0:
+                self.hub.after(left, due)  # the clock was set back
             elif not handle.cancelled():
                 self.add(lambda: self._ready.append(handle), history=1)
 

@@ -1,4 +1,4 @@
-"""The state that outlives a run of the writer: a pause, a ban, entities held behind a dead letter, its alerts' numbers.
+"""The state that outlives a run of the writer: a pause, a ban, the number of dead letters, its alerts' numbers.
 
 A writer that begins without state (its first start, or after its state was lost) must read it, or it would send while
 paused, and its alerts could be ignored.
@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.store.alerts import newest_sequence
 from oldhost_sync.store.audit import AuditedAct, current_pause
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
-from oldhost_sync.store.outbox.outstanding_changes import dead_letters, held_entities
+from oldhost_sync.store.outbox.outstanding_changes import dead_letters
 from oldhost_sync.store.tables import nonce_ledger
 
 _BAN_LEFT_MS = text(BAN_LEFT_MS)
@@ -22,25 +22,22 @@ _BAN_LEFT_MS = text(BAN_LEFT_MS)
 
 @dataclass(frozen=True, slots=True)
 class PersistedState:
-    """`dead_letters`: how many there are. `held`: (entity_type, entity_id, ids of its dead letters), for runs of
-    release 1. `ban_left_ms`: the remaining time of the last ban, negative when it is over. `alert_sequence`: the number
-    of its newest alert.
+    """`ban_left_ms`: the remaining time of the last ban, negative when it is over. `dead_letters`: how many there are.
+    `alert_sequence`: the number of its newest alert.
     """
 
-    held: list[tuple[str, str, list[int]]]
     pause: AuditedAct | None
     ban_left_ms: int | None
     dead_letters: int
     alert_sequence: int
 
 
-def read_persisted_state(connection: Connection, host: str, *, held: bool = True) -> PersistedState:
-    """The state in the database now; the held entities are read only if `held` is set."""
+def read_persisted_state(connection: Connection, host: str) -> PersistedState:
+    """The state in the database now."""
     left = connection.execute(
         select(_BAN_LEFT_MS).select_from(nonce_ledger).where(nonce_ledger.c.host == host)
     ).scalar()
     return PersistedState(
-        held_entities(connection, host) if held else [],
         current_pause(connection, host),
         None if left is None else int(left),
         dead_letters(connection, host),

@@ -92,14 +92,6 @@ _OLDER = text(
     f"WHERE o.priority_class <> 'EMERGENCY' AND {_IS_FREE} AND {_NO_FATE} ORDER BY o.id LIMIT :limit"
 )
 
-_RELAYED = text(
-    f"SELECT {REF_AND_PROPERTY} FROM outbox_events o {_BY_ID} {ITS_UNIT} WHERE {_QUIET} ORDER BY o.id LIMIT :limit"
-)
-_HELD = text(
-    "(SELECT entity_type, entity_id, id FROM outbox_events WHERE host = :host AND outcome = 'DEAD' "
-    "ORDER BY id LIMIT :limit) UNION ALL (SELECT entity_type, entity_id, change_id AS id FROM pending_fates "
-    "WHERE host = :host AND outcome = 'DEAD' ORDER BY change_id LIMIT :limit) ORDER BY id LIMIT :limit"
-)
 DEAD_LETTERS = (
     "SELECT (SELECT COUNT(*) FROM outbox_events WHERE host = :host AND outcome = 'DEAD') "
     "+ (SELECT COUNT(*) FROM pending_fates WHERE host = :host AND outcome = 'DEAD')"
@@ -140,23 +132,6 @@ def emergencies_page(connection: Connection, host: str, after_id: int, limit: in
     older = connection.execute(_OLDER, values | {"last_id": last_id, "limit": OLDER_MAX})
     refs = sorted([*emergencies, *map(as_ref, older)], key=lambda ref: ref.change_id)
     return IdPage(refs, last_id, more=len(found) > limit)
-
-
-def relayed_page(connection: Connection, host: str, after_id: int, limit: int, quiet_ms: int = 0) -> IdPage:
-    """All relayed changes without a fate, for runs of release 1: these keep the held changes themselves."""
-    values = {"host": host, "after_id": after_id, "limit": limit + 1, "quiet_us": quiet_ms * 1000}
-    refs = [as_ref(row) for row in connection.execute(_RELAYED, values)]
-    more = len(refs) > limit
-    refs = refs[:limit]
-    return IdPage(refs, refs[-1].change_id if refs else after_id, more)
-
-
-def held_entities(connection: Connection, host: str, limit: int = 10_000) -> list[tuple[str, str, list[int]]]:
-    """Entities with dead letters, each with the letters' ids, oldest first; for runs of release 1."""
-    held: dict[tuple[str, str], list[int]] = {}
-    for row in connection.execute(_HELD, {"host": host, "limit": limit}):
-        held.setdefault((row.entity_type, row.entity_id), []).append(row.id)
-    return [(entity_type, entity_id, ids) for (entity_type, entity_id), ids in held.items()]
 
 
 def dead_letters(connection: Connection, host: str) -> int:

@@ -72,7 +72,7 @@ def read_live_load(connection: Connection, host: str, at_most: int = CHANGES_MAX
         outstanding += page.refs
         after_id, more = page.last_id, page.more
     scheduled = _scheduled(connection, host, at_most)
-    state = read_persisted_state(connection, host, held=False)
+    state = read_persisted_state(connection, host)
     paused, halted = stops(connection, host)
     stopped = "it is halted until `resolve`" if halted else f"it is paused by {paused.operator}" if paused else ""
     return LiveLoad(

@@ -146,7 +146,7 @@ MUTANTS = (
     ),
     Mutant(
         "a standstill that nobody is told of",
-        (Patch("oldhost_sync/policy/notices.py", "        machine.coalesced_alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
+        (Patch("oldhost_sync/policy/notices.py", "        machine.alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -171,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run without a past leaves its predecessor's alerts open",
-        (Patch("oldhost_sync/policy/session_lifecycle.py", "            machine.coalesced_alerts.disproved_by_a_session()\n", "            pass\n"),),
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "            machine.alerts.disproved_by_a_session()\n", "            pass\n"),),
         levels=(UNIT,),
     ),
     Mutant(

@@ -403,7 +403,7 @@ class Play:
                 case RecordAlerts():
                     self.told += action.alerts
                     self.alerts += [each for each in action.alerts if not each.close or self._is_open(each.dedupe_key)]
-                    self.machine.coalesced_alerts.recorded()
+                    self.machine.alerts.recorded()
                 case RecordHalt():
                     self.books.halted = self.books.halted or action.reason
         self._check()

@@ -222,7 +222,7 @@ def test_what_blocks_emergencies_next_is_told_under_its_own_name(play: Play) -> 
 
 
 def test_alerts_that_come_while_one_list_is_told_wait_and_are_coalesced_by_cause(play: Play) -> None:
-    coalesced_alerts = play.machine.coalesced_alerts
+    coalesced_alerts = play.machine.alerts
     coalesced_alerts.no_session(5, "connection")
     (first,) = play.machine.tell(play.now_ms)
     coalesced_alerts.session_is_back()
@@ -239,7 +239,7 @@ def test_alerts_that_come_while_one_list_is_told_wait_and_are_coalesced_by_cause
 
 
 def test_a_list_of_alerts_that_was_not_recorded_is_recorded_again_but_for_what_has_arisen_anew(play: Play) -> None:
-    coalesced_alerts = play.machine.coalesced_alerts
+    coalesced_alerts = play.machine.alerts
     coalesced_alerts.no_session(5, "connection")
     coalesced_alerts.unreadable("no JSON", "unreadable-signals")
     (first,) = play.machine.tell(play.now_ms)
@@ -262,7 +262,7 @@ def test_ten_thousand_dead_letters_are_told_in_a_few_alerts(play: Play) -> None:
     for number in range(100):
         play.machine.dead_letters += 1
         ref = ChangeRef(number + 1, PriorityClass.TXN, "unit", f"u{number}", "e", play.now_ms)
-        play.machine.coalesced_alerts.rejected(ref, play.machine.dead_letters, play.now_ms)
+        play.machine.alerts.rejected(ref, play.machine.dead_letters, play.now_ms)
         play.step()
     assert len(told(play, "dead-letter")) == DEAD_LETTER_ALERTS_MAX
     assert len(told(play, "dead-letters")) == 1

@@ -43,7 +43,7 @@ def told(machine: Machine, now_ms: int) -> list[RaiseAlert]:
     for action in machine.decide(now_ms):
         if isinstance(action, RecordAlerts):
             alerts += [alert for alert in action.alerts if alert.dedupe_key.startswith("forecast")]
-            machine.coalesced_alerts.recorded()
+            machine.alerts.recorded()
     return alerts
 
 
