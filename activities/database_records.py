@@ -41,7 +41,7 @@ from oldhost_sync.store.outbox.relay_queue import older_are_unrelayed, with_prop
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import error_code, is_the_values_fault, lock_wait, run_in_transaction
 from workflows import messages
-from workflows.messages import properties_of, to_wire
+from workflows.messages import to_wire
 
 # Before a further page of a backlog: each page costs this process some 0.1 s of CPU, in which sessions wait for their
 # turn at the interpreter. With this pause, OldHost stays busy while 100,000 changes are read.
@@ -111,12 +111,8 @@ class RecordingActivities:
     def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:
         def read(connection: Connection) -> messages.Outstanding:
             found = _page(connection, page)
-            outstanding = messages.Outstanding(
-                [to_wire(ref) for ref in found.refs],
-                last_id=found.last_id,
-                more=found.more,
-                properties=properties_of(found.refs),
-            )
+            refs = [to_wire(ref) for ref in found.refs]
+            outstanding = messages.Outstanding(refs, last_id=found.last_id, more=found.more)
             if page.after_id == 0:
                 outstanding.lists_states = self.lists_states()
             if page.after_id == 0 and page.part == BEGINNING:
@@ -274,7 +270,6 @@ def _answer(connection: Connection, host: str, recorded: RecordedChange) -> mess
         by_relay=by_relay,
         outcome=recorded.outcome or "PENDING",
         duplicate=recorded.duplicate,
-        properties=properties_of([ref]),
     )
 
 

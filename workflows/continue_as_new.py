@@ -31,13 +31,13 @@ class NextRun:
         self._not_before_event = 0
         self._bytes_of_rebuild = 0
 
-    def rebuilt(self, events: int, *, suggested: bool, history_bytes: int) -> None:
+    def rebuilt(self, events: int, *, suggested: bool, history_bytes: int = 0) -> None:
         """The outstanding changes were read from MariaDB; the history has `events` events so far."""
         self._bytes_of_rebuild = history_bytes
         if suggested:
             self._not_before_event = events + EVENTS_AFTER_REBUILD
 
-    def is_due(self, events: int, *, suggested: bool, history_bytes: int, signals: int) -> bool:
+    def is_due(self, events: int, *, suggested: bool, history_bytes: int = 0, signals: int = 0) -> bool:
         """`events`, `history_bytes` and `signals` of the run so far."""
         too_large = history_bytes >= self._bytes_of_rebuild + HISTORY_BYTES_MAX or signals >= SIGNALS_MAX
         return self.asked or too_large or (suggested and events >= self._not_before_event)

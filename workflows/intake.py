@@ -20,7 +20,7 @@ from oldhost_sync.fields.json_text import read_json
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from oldhost_sync.policy.writer_policy import WriterPolicy
-from workflows.messages import WORKFLOW_ID_PREFIX, WriterInput, from_wire, with_properties
+from workflows.messages import WORKFLOW_ID_PREFIX, WriterInput, from_wire
 
 # OldHost takes no larger change; a few of them must fit in one activity's input.
 CHANGE_BYTES_MAX = HOST_BODY_BYTES_MAX
@@ -98,9 +98,9 @@ def read_refs(raw: RawValue) -> tuple[list[ChangeRef], int]:
         return [], 1
     refs: list[ChangeRef] = []
     unreadable = 0
-    for item, property_id in with_properties(items, value.get("properties")):
+    for item in items:
         try:
-            refs.append(from_wire(item, property_id))
+            refs.append(from_wire(item))
         except ValueError:
             unreadable += 1
     return refs, unreadable

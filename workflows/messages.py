@@ -21,12 +21,9 @@ from oldhost_sync.policy.wire_ref import (
     AT_MS_MAX,
     CHANGE_ID_MAX,
     WireRef,
-    all_from_wire,
     from_wire,
-    properties_of,
     to_wire,
     why_unprintable,
-    with_properties,
 )
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
@@ -42,12 +39,9 @@ __all__ = [  # defined in the policy, and part of what crosses the boundary
     "OperatorAct",
     "WireRef",
     "WriterPolicy",
-    "all_from_wire",
     "from_wire",
-    "properties_of",
     "to_wire",
     "why_unprintable",
-    "with_properties",
 ]
 
 TASK_QUEUE = "oldhost-sync"
@@ -124,15 +118,14 @@ class WriterInput:
 
 @dataclass
 class EnqueueBatch:
-    """Signal `enqueue`: refs of recorded changes, in id order; `properties`: each one's, "" for none, or no list."""
+    """Signal `enqueue`: refs of recorded changes, in id order."""
 
     refs: list[WireRef] = field(default_factory=list)
-    properties: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, refs: Sequence[ChangeRef]) -> Self:
         """The signal that carries these."""
-        return cls([to_wire(ref) for ref in refs], properties_of(refs))
+        return cls([to_wire(ref) for ref in refs])
 
 
 @dataclass
@@ -274,9 +267,8 @@ class Outstanding:
     for a writer that was started without any; `alert_sequence`, the number of its newest alert. The first page of a
     sweep has `paused`, and whether the ledger is `halted` (None: not known). Both have `lists_states`: whether the
     writer's search attributes are registered (None: not known).
-    `properties`: of the refs, as in `EnqueueBatch`.
 
-    The lists' items are checked by `changes`: were they annotated, the SDK would take 20 µs more for each.
+    The list's items are checked by `changes`: were they annotated, the SDK would take 20 µs more for each.
     """
 
     refs: list[Any] = field(default_factory=list)
@@ -289,11 +281,10 @@ class Outstanding:
     halted: bool | None = None
     lists_states: bool | None = None
     alert_sequence: int = 0
-    properties: list[Any] = field(default_factory=list)
 
     def changes(self) -> Iterator[ChangeRef]:
         """The decoded refs."""
-        return all_from_wire(self.refs, self.properties)
+        return (from_wire(ref) for ref in self.refs)
 
 
 @dataclass
@@ -319,7 +310,7 @@ class Recorded:
     applied or rejected).
     `outcome`: PENDING, SCHEDULED, CANCELLED or its fate. `by_relay`: older changes of its entity are not relayed yet;
     the relay brings it after them. `left`: not recorded, to be tried again; `after_reset`: the run was reset, and
-    `recover_submissions` records what it holds. `properties`: the ref's, as in `EnqueueBatch`.
+    `recover_submissions` records what it holds.
     """
 
     idempotency_key: str = ""
@@ -333,11 +324,10 @@ class Recorded:
     duplicate: bool = False
     left: bool = False
     after_reset: bool = False
-    properties: list[str] = field(default_factory=list)
 
-    def changes(self) -> Iterator[ChangeRef]:
+    def changes(self) -> list[ChangeRef]:
         """The decoded ref; none when the change was refused."""
-        return all_from_wire([] if self.ref is None else [self.ref], self.properties)
+        return [] if self.ref is None else [from_wire(self.ref)]
 
 
 @dataclass

@@ -36,7 +36,12 @@ from oldhost_sync.policy.send_size import send_size
 from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.sweep import SweepState
-from oldhost_sync.policy.writer_policy import SENDS_IN_FLIGHT_MAX, URGENT_SENDS_IN_FLIGHT_MAX, WriterPolicy
+from oldhost_sync.policy.writer_policy import (
+    MOVED_AT_ONCE_MAX,
+    SENDS_IN_FLIGHT_MAX,
+    URGENT_SENDS_IN_FLIGHT_MAX,
+    WriterPolicy,
+)
 
 
 @dataclass
@@ -89,7 +94,7 @@ class Machine:
         The order: sends, while a session is open and something can be sent; opening or closing the session; what is
         independent of sending: the probe, reading outstanding changes, the sweep; the forecast and the alerts.
         """
-        self.coalescer.fall_due(now_ms)
+        self.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX)
         self.breaker.tick(now_ms)
         self.take_released()
         if self._is_idle:

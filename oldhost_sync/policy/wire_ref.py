@@ -1,12 +1,7 @@
-"""A change ref in wire format: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms].
-
-The properties are in a second list, as long as that of the refs, or empty: workers and runs of earlier releases read
-refs of exactly this form.
-"""
+"""A change ref in wire format: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms, property_id]."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from collections.abc import Sequence
 from typing import Any
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
@@ -35,26 +30,17 @@ def to_wire(ref: ChangeRef) -> WireRef:
         ref.entity_id,
         ref.event_type,
         ref.accepted_at_ms,
+        ref.property_id,
     ]
 
 
-def properties_of(refs: Sequence[ChangeRef]) -> list[str]:
-    """The second list for these refs: the property of each, or an empty list where none is known."""
-    return [ref.property_id for ref in refs] if any(ref.property_id for ref in refs) else []
-
-
-def with_properties(items: Sequence[WireRef], properties: object) -> Iterator[tuple[WireRef, str]]:
-    """Each ref with its property from the second list: "" where it is missing or invalid."""
-    given: Iterable[object] = properties if isinstance(properties, list) else ()
-    fitting = (one if type(one) is str and _is_id(one) else "" for one in given)
-    return zip(items, chain(fitting, repeat("")), strict=False)
-
-
-def from_wire(item: Sequence[Any], property_id: str = "") -> ChangeRef:
-    """Read one ref. Raises ValueError if it is invalid: if the outbox could not have recorded such a change."""
-    if type(item) not in _LISTS or len(item) != 6:
+def from_wire(item: Sequence[Any]) -> ChangeRef:
+    """Read one ref. Raises ValueError if it is invalid: if the outbox could not have recorded such a change. A property
+    that can be none counts as unknown: it only decides about turns.
+    """
+    if type(item) not in _LISTS or len(item) != 7:
         raise ValueError("not a change ref")
-    change_id, priority_class, entity_type, entity_id, event_type, accepted_at_ms = item
+    change_id, priority_class, entity_type, entity_id, event_type, accepted_at_ms, property_id = item
     if not _is_within(change_id, 1, CHANGE_ID_MAX) or not _is_within(accepted_at_ms, 0, AT_MS_MAX):
         raise ValueError("a change ref's numbers are out of range")
     if not type(priority_class) is type(entity_type) is type(entity_id) is type(event_type) is str:
@@ -64,12 +50,9 @@ def from_wire(item: Sequence[Any], property_id: str = "") -> ChangeRef:
     if not _is_id(entity_id):
         raise ValueError("a change ref's entity id is empty, too long or unprintable")
     cls = PriorityClass(priority_class)
+    if type(property_id) is not str or not _is_id(property_id):
+        property_id = ""
     return ChangeRef(change_id, cls, entity_type, entity_id, event_type, accepted_at_ms, property_id)
-
-
-def all_from_wire(items: Sequence[WireRef], properties: Sequence[str] = ()) -> Iterator[ChangeRef]:
-    """Read refs, each with its property from the second list. Raises ValueError at the first invalid one."""
-    return (from_wire(item, property_id) for item, property_id in with_properties(items, properties))
 
 
 def why_unprintable(text: str, *, lines: bool = False) -> str:

@@ -64,7 +64,7 @@ class RunStep(Enum):
     END = "end"
 
 
-def step(run: int | None, known: Known, *, own: int = RELEASE) -> RunStep:
+def step(run: int | None, known: Known, *, own: int) -> RunStep:
     """`run`: the release that the run keeps; None if no run has begun. `own`: the newest release this worker knows."""
     if run is None or run == known.smallest:
         return RunStep.NOTHING
@@ -202,7 +202,7 @@ class ReleaseWatch:
     async def _look_at_run(self, host: str, known: Known) -> RunStep:
         described = await self._describe(host)
         run = None if described is None else run_release(described)
-        todo = step(run, known)
+        todo = step(run, known, own=RELEASE)
         if todo is RunStep.WAIT and run is not None:
             if host not in self._waits_for:
                 logger.warning(

@@ -1,34 +1,24 @@
-"""Workers of another release: an earlier revision's files, or a release to come, run beside ours by the same Python."""
+"""Workers of a release to come, run beside ours: this tree's files, with what a release may change."""
 
 from __future__ import annotations
 
-import io
 import shutil
-import subprocess
-import tarfile
 from pathlib import Path
 
 from oldhost_sync.policy.release import RELEASE
-from oldhost_sync.policy.snapshot import VERSION
+from oldhost_sync.policy.snapshot import VERSION, VERSION_MIN
 from tests.faults.product import ROOT
 
-# The newest revision before workers told which release they know; those of 0.1 may not run beside these
-# (docs/operations.md).
-PREVIOUS = "c199469"
 PACKAGES = ("oldhost_sync", "workflows", "activities", "oldhost_simulator")
 NEXT = RELEASE + 1
 # What a release to come may change: decisions, and the form in which a run hands its state on.
 _CHANGES = (
-    (
-        "oldhost_sync/policy/release.py",
-        f"OUTLIVES_CLOCKS = RELEASE = {RELEASE}",
-        f"OUTLIVES_CLOCKS = {RELEASE}\nRELEASE = {NEXT}",
-    ),
-    ("oldhost_sync/policy/release.py", "SNAPSHOT_SINCE = {", f"SNAPSHOT_SINCE = {{{VERSION + 1}: {NEXT}, "),
+    ("oldhost_sync/policy/release.py", f"\nRELEASE = {RELEASE}\n", f"\nRELEASE = {NEXT}\n"),
+    ("oldhost_sync/policy/release.py", "\nRELEASE_MIN = ", f"\nRELEASE_MIN = {RELEASE}  # "),
     (
         "oldhost_sync/policy/snapshot.py",
-        f"\nVERSION = {VERSION}\nREADABLE = (",
-        f"\nVERSION = {VERSION + 1}\nREADABLE = (VERSION, ",
+        f"\nVERSION = VERSION_MIN = {VERSION}\n",
+        f"\nVERSION, VERSION_MIN = {NEXT}, {VERSION_MIN}\n",
     ),
     (
         "oldhost_sync/policy/machine.py",
@@ -48,25 +38,3 @@ def next_release(folder: Path) -> Path:
         assert text.count(before) == 1, f"{name} has {before!r} {text.count(before)} times"
         path.write_text(text.replace(before, after))
     return folder
-
-
-def check_out(revision: str, folder: Path) -> Path:
-    """The tree of `revision` in `folder`. CalledProcessError where the repository has no such revision."""
-    archive = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", "--format=tar", revision], check=True, capture_output=True, timeout=60
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
-    return folder
-
-
-def is_known(revision: str) -> bool:
-    """Not in a clone that was made without history."""
-    asked = subprocess.run(
-        ["git", "-C", str(ROOT), "cat-file", "-e", f"{revision}^{{commit}}"],
-        check=False,
-        capture_output=True,
-        timeout=60,
-    )
-    return asked.returncode == 0

@@ -6,8 +6,8 @@ letters are decided by an operator, and `checker` gives the verdict. Exit code 1
 
 `--nemeses locks clock ends operators upgrades releases` adds what others do: rows that another program holds, a
 database whose clock is stepped, runs ended by hand (and applications that only signal), operators at work, rolling
-upgrades to a release to come and back again, and a worker of the release before. `--calm` leaves out everything else.
-What must not grow is measured beside it (`leaks`).
+upgrades to a release to come and back again, and one worker of that release all the time. `--calm` leaves out
+everything else. What must not grow is measured beside it (`leaks`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tests.faults.history import holds
 from tests.faults.leaks import LeakWatch
 from tests.faults.load import MARKER, Load
 from tests.faults.product import ROOT, Product
-from tests.faults.release import PREVIOUS, check_out, next_release
+from tests.faults.release import next_release
 from tests.faults.schedule import NEMESES, RELEASES, Mishap, plan
 from tests.faults.signals import SIGNAL_MARKER, SignalLoad
 
@@ -134,10 +134,12 @@ class Soak:
         product.start_writer()
 
     def _release(self, number: int) -> dict[str, Any]:
-        """The second worker is of the release before, where two releases are asked for."""
-        if RELEASES not in self.nemeses or number != 2:
-            return {}
-        return {"code": check_out(PREVIOUS, self.folder / "previous")}
+        """The second worker is of the release to come, where two releases are asked for."""
+        return {"code": self._to_come()} if RELEASES in self.nemeses and number == 2 else {}
+
+    def _to_come(self) -> Path:
+        folder = self.folder / "next"
+        return folder if folder.exists() else next_release(folder)
 
     def _trouble(self, mishaps: list[Mishap]) -> None:
         began = time.monotonic()
@@ -184,9 +186,7 @@ class Soak:
         """The workers are replaced, one after the other, by those of the other release."""
         self._decide_letters()  # else after half an hour nearly every entity would wait behind one
         began = time.time()
-        folder = self.folder / "next"
-        to_come = len(self.rolls) % 2 == 0
-        code = (folder if folder.exists() else next_release(folder)) if to_come else ROOT
+        code = self._to_come() if len(self.rolls) % 2 == 0 else ROOT
         for name in ("worker-1", "worker-2"):
             self.away, child = name, self._child(name)
             child.stop()

@@ -171,7 +171,6 @@ class Books:
             [messages.to_wire(ref) for ref in cut],
             last_id=cut[-1].change_id if cut else 0,
             more=len(refs) > request.limit,
-            properties=messages.properties_of(cut),
         )
         if not request.after_id and request.part == "emergencies":
             page.dead_letters = len(self.dead_letters())

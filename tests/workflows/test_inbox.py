@@ -64,12 +64,6 @@ def test_what_is_too_large_to_be_carried_stays_behind_in_the_history() -> None:
     assert many.carried() is None
 
 
-def test_a_run_begun_before_0_2_records_what_it_cannot_carry() -> None:
-    few, many = Inbox(submissions(20), release=1), Inbox(submissions(20, BYTES_MAX // 8), release=1)
-    assert few.next_batch(draining=True) == []
-    assert len(many.next_batch(draining=True)) == 7
-
-
 def test_the_size_is_that_of_the_json_which_is_sent() -> None:
     """A letter outside ASCII takes six bytes there."""
     inbox = Inbox([Submission({"payload": "é" * (BATCH_BYTES_MAX // 12)}, str(number)) for number in range(3)])

@@ -5,10 +5,6 @@ from __future__ import annotations
 from workflows.continue_as_new import DRAIN_MS, EVENTS_AFTER_REBUILD, HISTORY_BYTES_MAX, SIGNALS_MAX, NextRun
 
 
-def in_the_next_task() -> bool:
-    return True
-
-
 def test_a_run_ends_when_temporal_suggests_it_or_new_settings_came() -> None:
     next_run = NextRun()
     assert not next_run.is_due(10, suggested=False)
@@ -49,22 +45,22 @@ def test_book_keeping_has_two_seconds_before_a_new_run() -> None:
     assert not next_run.drain(due=False, now_ms=0)
     assert next_run.drain(due=True, now_ms=1_000)
     assert next_run.drain(due=True, now_ms=2_000)
-    assert not next_run.leave(1_000 + DRAIN_MS - 1, in_the_next_task)
-    assert not next_run.leave(1_000 + DRAIN_MS, in_the_next_task)
-    assert next_run.leave(1_000 + DRAIN_MS + 1, in_the_next_task)
-    assert next_run.leave(1_000 + DRAIN_MS + 2, in_the_next_task)
+    assert not next_run.leave(1_000 + DRAIN_MS - 1, looks_again=True)
+    assert not next_run.leave(1_000 + DRAIN_MS, looks_again=True)
+    assert next_run.leave(1_000 + DRAIN_MS + 1, looks_again=True)
+    assert next_run.leave(1_000 + DRAIN_MS + 2, looks_again=True)
 
 
 def test_it_ends_only_in_the_task_after_the_one_that_finds_the_time_over() -> None:
     next_run = NextRun()
     next_run.drain(due=True, now_ms=0)
-    assert not next_run.leave(DRAIN_MS + 500, in_the_next_task)
-    assert not next_run.leave(DRAIN_MS + 500, in_the_next_task)
+    assert not next_run.leave(DRAIN_MS + 500, looks_again=True)
+    assert not next_run.leave(DRAIN_MS + 500, looks_again=True)
     assert next_run.leave_at_ms == DRAIN_MS + 501
-    assert next_run.leave(DRAIN_MS + 501, in_the_next_task)
+    assert next_run.leave(DRAIN_MS + 501, looks_again=True)
 
 
-def test_a_run_of_an_earlier_release_ends_in_that_task() -> None:
+def test_a_run_that_leaves_at_once_ends_in_that_task() -> None:
     next_run = NextRun()
     next_run.drain(due=True, now_ms=0)
-    assert next_run.leave(DRAIN_MS, lambda: False)
+    assert next_run.leave(DRAIN_MS, looks_again=False)

@@ -267,12 +267,6 @@ class World:
         return self.refused[-1]
 
     @activity.defn
-    async def raise_alert(self, alert: messages.Alert) -> None:
-        now_ms = await self.now_ms()
-        self.alerts.append(alert)
-        self.alerts_at_ms.append(now_ms)
-
-    @activity.defn
     async def raise_alerts(self, alerts: messages.Alerts) -> None:
         await self._while_stuck()
         now_ms = await self.now_ms()
@@ -296,7 +290,6 @@ class World:
             self.open_session,
             self.load_outstanding,
             self.record_submissions,
-            self.raise_alert,
             self.raise_alerts,
             self.record_decision,
             self.recover_submissions,

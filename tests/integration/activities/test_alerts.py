@@ -17,11 +17,11 @@ from workflows import messages
 
 pytestmark = pytest.mark.mariadb
 
-BAN = messages.Alert("ban", "critical", "OldHost bans us", "ban", host=HOST)
+BAN = RaiseAlert("ban", "critical", "OldHost bans us", "ban")
 
 
-def raise_alert(world: MariaWorld, alert: messages.Alert) -> None:
-    ActivityEnvironment().run(AlertActivities(world.engine).raise_alert, alert)
+def raise_alert(world: MariaWorld, alert: RaiseAlert) -> None:
+    ActivityEnvironment().run(AlertActivities(world.engine).raise_alerts, messages.Alerts(HOST, [alert]))
 
 
 def test_an_alert_is_a_row_once_per_cause_until_it_is_closed(world: MariaWorld) -> None:

@@ -210,13 +210,12 @@ def test_values_that_the_database_refuses_refuse_the_item_and_a_fault_of_its_own
         run("SELECT 1 FROM nowhere")
 
 
-def test_outstanding_changes_and_held_entities_are_loaded(world: MariaWorld) -> None:
+def test_outstanding_changes_are_loaded(world: MariaWorld) -> None:
     ids = [world.record(f"u{number}") for number in range(3)]
     world.execute("UPDATE outbox_events SET outcome = 'DEAD', processed_at = UTC_TIMESTAMP(6) WHERE id = %s", ids[1])
     activities = RecordingActivities(world.engine)
-    page = ActivityEnvironment().run(activities.load_outstanding, messages.OutstandingPage(HOST))
+    page = ActivityEnvironment().run(activities.load_outstanding, messages.OutstandingPage(HOST, "rest"))
     assert [ref[0] for ref in page.refs] == [ids[0], ids[2]]
-    assert page.held == [["unit", "u1", [ids[1]]]]
     assert not page.more
 
 
@@ -229,14 +228,14 @@ def test_further_pages_of_a_backlog_are_read_after_a_pause_but_emergencies_are_n
 ) -> None:
     rests = list[float]()
     activities = RecordingActivities(world.engine, rest=rests.append)
-    page = messages.OutstandingPage(HOST, after_id, part=part, entity=["unit", "u1"] if part == "entity" else None)
+    page = messages.OutstandingPage(HOST, part, after_id, entity=["unit", "u1"] if part == "entity" else None)
     ActivityEnvironment().run(activities.load_outstanding, page)
     assert rests == [PAGE_PAUSE_SECONDS] * pauses
 
 
 def test_no_more_than_three_rest_at_once_since_each_holds_a_slot_of_all_hosts(world: MariaWorld) -> None:
     rests = list[float]()
-    page = messages.OutstandingPage(HOST, 1, part="rest")
+    page = messages.OutstandingPage(HOST, "rest", 1)
 
     def while_resting(seconds: float) -> None:
         rests.append(seconds)

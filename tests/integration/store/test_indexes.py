@@ -130,7 +130,6 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "an entity's sync status": lambda connection: sync_status.sync_status(connection, HOST, "unit", "5"),
     "the oldest waiting change": lambda connection: overview.oldest_waiting_at(connection, HOST),
     "dead letters": lambda connection: overview.list_dead_letters(connection, HOST, after_id=0, limit=50),
-    "held entities": lambda connection: outstanding_changes.held_entities(connection, HOST),
     "a relay's figures of its hosts": lambda connection: host_figures.read_figures(connection, "one"),
     "how long an operation usually takes": lambda connection: service_time.usual_service_ms(connection, HOST),
     "why emergencies are late": lambda connection: late_cause.late_cause(

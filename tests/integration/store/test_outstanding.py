@@ -129,16 +129,6 @@ def test_emergencies_come_page_by_page_each_with_what_goes_before_it(engine: Eng
         assert ids_of(outstanding_changes.emergencies_page(connection, HOST, page.last_id, 1)) == [later, second]
 
 
-def test_entities_with_dead_letters_are_told_to_runs_begun_before_0_2(engine: Engine) -> None:
-    ids = [write(engine, unit) for unit in ("x", "y", "x", "z")]
-    for index in (0, 2, 3):
-        reject(engine, ids[index])
-    with engine.connect() as connection:
-        held = outstanding_changes.held_entities(connection, HOST)
-        assert outstanding_changes.dead_letters(connection, HOST) == 3
-    assert held == [("unit", "x", [ids[0], ids[2]]), ("unit", "z", [ids[3]])]
-
-
 # ------------------------------------------------------------------------------------- 50,000 held, 10,000 dead letters
 
 _EVENT = (

@@ -28,7 +28,7 @@ def found(engine: Engine) -> PersistedState:
 
 
 def test_nothing_stands_at_first(engine: Engine) -> None:
-    assert found(engine) == PersistedState([], None, None, 0, 0)
+    assert found(engine) == PersistedState(None, None, 0, 0)
 
 
 def test_the_number_of_the_newest_alert_is_told_whether_it_is_open_or_closed(engine: Engine) -> None:

@@ -21,7 +21,6 @@ WAYS: dict[str, Callable[[Connection], list[ChangeRef]]] = {
     "a claim of emergencies": lambda connection: relay_queue.claim_batch(connection, HOST, 10, emergencies_only=True),
     "a rebuild": lambda connection: outstanding_changes.outstanding_page(connection, HOST, 0, 10).refs,
     "a rebuild of emergencies": lambda connection: outstanding_changes.emergencies_page(connection, HOST, 0, 10).refs,
-    "a rebuild of release 1": lambda connection: outstanding_changes.relayed_page(connection, HOST, 0, 10).refs,
     "an entity's": lambda connection: (
         outstanding_changes.entity_page(connection, HOST, EntityKey("unit", "u"), 0, 10).refs
     ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine
 
-from oldhost_sync.policy.release import BESIDE_MIN
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.views.processes import WORKERS_SHOWN, Process, read_relay, read_workers
 from oldhost_sync.store.worker_presence import SAID_EVERY_SECONDS, SILENT_SECONDS_MAX, Known, Other, WorkerPresence
@@ -93,13 +92,6 @@ def test_one_that_was_last_heard_of_in_the_future_is_not_at_work(engine: Engine)
     with engine.connect() as connection:
         assert own.others(connection) == {}
     assert [name for name, at_work, _ in shown(engine) if at_work] == ["own"]
-
-
-def test_a_worker_that_does_not_tell_knows_the_oldest_that_may_run_beside(engine: Engine) -> None:
-    change_sql(engine, f"INSERT INTO workers (host, name) VALUES ('{HOST}', 'of the release before')")
-    own = WorkerPresence(engine, (HOST,), "own", BESIDE_MIN + 1)
-    own.begin()
-    assert own.known() == {HOST: Known(BESIDE_MIN, BESIDE_MIN + 1, all_tell=False)}
 
 
 def test_the_others_at_work_are_those_of_the_hosts_that_a_worker_serves(engine: Engine) -> None:

@@ -16,7 +16,6 @@ from sqlalchemy import Engine
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.service import RPCError, RPCStatusCode
 
-from oldhost_sync.policy.release import KNOWS_ENDED_WORKERS
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.worker_locks import LOCK_NAME, hold, is_free
 from oldhost_sync.store.worker_presence import WorkerPresence
@@ -96,10 +95,10 @@ def temporal() -> Temporal:
 
 
 @asynccontextmanager
-async def watched_by(name: str, asking: Engine, temporal: Temporal, begins_with: int) -> AsyncIterator[WorkerWatch]:
+async def watched_by(name: str, asking: Engine, temporal: Temporal) -> AsyncIterator[WorkerWatch]:
     presence = WorkerPresence(asking, HOSTS, name)
     threads = ThreadPoolExecutor(1)
-    watch = WorkerWatch(asking, cast("Any", temporal), presence, lambda _: begins_with, threads)
+    watch = WorkerWatch(asking, cast("Any", temporal), presence, threads)
     task = asyncio.create_task(watch.watch())
     try:
         yield watch
@@ -154,7 +153,7 @@ async def until_forgotten(watch: WorkerWatch) -> None:
 async def test_the_writers_whose_session_it_had_are_told_when_a_worker_has_ended(
     engine: Engine, asking: Engine, temporal: Temporal
 ) -> None:
-    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+    async with watched_by("a", asking, temporal) as watch:
         with at_work(engine, asking, "b", HOST):
             await until_seen(watch, "b")
         await temporal.until_told(1)
@@ -166,7 +165,7 @@ async def test_a_writer_that_does_not_run_does_not_keep_the_others_from_being_to
     engine: Engine, asking: Engine, temporal: Temporal
 ) -> None:
     temporal.away.append(HOST)
-    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+    async with watched_by("a", asking, temporal) as watch:
         with at_work(engine, asking, "b", HOST, OTHER):
             await until_seen(watch, "b")
         await temporal.until_told(1)
@@ -175,7 +174,7 @@ async def test_a_writer_that_does_not_run_does_not_keep_the_others_from_being_to
 
 @played
 async def test_two_that_ended_together_are_both_found(engine: Engine, asking: Engine, temporal: Temporal) -> None:
-    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+    async with watched_by("a", asking, temporal) as watch:
         with at_work(engine, asking, "b", HOST), at_work(engine, asking, "c", OTHER):
             await until_seen(watch, "b")
             await until_seen(watch, "c")
@@ -187,7 +186,7 @@ async def test_two_that_ended_together_are_both_found(engine: Engine, asking: En
 async def test_a_worker_that_takes_its_lock_again_has_not_ended(
     engine: Engine, asking: Engine, temporal: Temporal
 ) -> None:
-    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+    async with watched_by("a", asking, temporal) as watch:
         with at_work(engine, asking, "b", HOST):
             await until_seen(watch, "b")
             with engine.connect() as connection:
@@ -205,7 +204,7 @@ async def test_a_worker_that_never_held_its_lock_is_not_said_to_have_ended(
     """One of an older release, or with its lock on another server."""
     WorkerPresence(engine, HOSTS, "b").begin()
     change_sql(engine, f"INSERT INTO nonce_ledger (host, epoch, owner) VALUES ('{HOST}', 1, 'b')")
-    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+    async with watched_by("a", asking, temporal) as watch:
         with at_work(engine, asking, "c", OTHER):
             await until_seen(watch, "c")
         await temporal.until_told(1)
@@ -216,7 +215,7 @@ async def test_a_worker_that_never_held_its_lock_is_not_said_to_have_ended(
 async def test_a_worker_that_leaves_in_order_has_moved_the_writers_states_itself(
     engine: Engine, asking: Engine, temporal: Temporal
 ) -> None:
-    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+    async with watched_by("a", asking, temporal) as watch:
         with at_work(engine, asking, "b", HOST):
             await until_seen(watch, "b")
             WorkerPresence(engine, HOSTS, "b").leave()
@@ -228,7 +227,7 @@ async def test_a_worker_that_leaves_in_order_has_moved_the_writers_states_itself
 async def test_no_worker_is_said_to_have_ended_because_its_server_was_demoted(
     engine: Engine, asking: Engine, temporal: Temporal, mariadb_server: PrivateMariaDB
 ) -> None:
-    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS) as watch:
+    async with watched_by("a", asking, temporal) as watch:
         with at_work(engine, asking, "b", HOST):
             await until_seen(watch, "b")
             with mariadb_server._root() as root:
@@ -239,17 +238,6 @@ async def test_no_worker_is_said_to_have_ended_because_its_server_was_demoted(
                     root.execute("SET GLOBAL read_only = OFF")
             await until_seen(watch, "b")
             assert temporal.done == []
-
-
-@played
-async def test_while_a_worker_is_at_work_that_does_not_know_the_signal_none_is_sent(
-    engine: Engine, asking: Engine, temporal: Temporal
-) -> None:
-    async with watched_by("a", asking, temporal, KNOWS_ENDED_WORKERS - 1) as watch:
-        with at_work(engine, asking, "b", HOST):
-            await until_seen(watch, "b")
-        await until_forgotten(watch)
-    assert temporal.told() == []
 
 
 def test_the_next_in_the_ring_follows_by_name_and_after_the_last_comes_the_first() -> None:

@@ -1,4 +1,4 @@
-"""Scenarios in which it matters whose turn it is, by the decisions before and after: the table in docs/scaling.md.
+"""Scenarios in which it matters whose turn it is: the table in docs/scaling.md.
 
 `python -m tests.unit.planner.turn_scenarios` measures it.
 """
@@ -6,29 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from random import Random
 
 from oldhost_sync.planner import Arrival, Plan, Scenario, arrivals, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.release import BY_PROPERTY, GIVES_WAY, RELEASE
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
 
 LWW, TXN = PriorityClass.LWW, PriorityClass.TXN
 PEAK = Scenario()
 
 
-@dataclass(frozen=True)
-class Figures:
-    """One scenario played by the decisions before a rule, and by today's."""
-
-    before: Plan
-    after: Plan
-
-    def lines(self, name: str, figures: dict[str, Callable[[Plan], float]]) -> Iterable[str]:
-        for what, of in figures.items():
-            yield f"| {name} | {what} | {_shown(of(self.before))} | {_shown(of(self.after))} |"
+def lines(name: str, plan: Plan, figures: dict[str, Callable[[Plan], float]]) -> Iterable[str]:
+    """The rows of the table that tell of one scenario."""
+    for what, of in figures.items():
+        yield f"| {name} | {what} | {_shown(of(plan))} |"
 
 
 def _shown(value: float) -> str:
@@ -36,13 +29,13 @@ def _shown(value: float) -> str:
 
 
 @cache
-def peak() -> Figures:
+def peak() -> Plan:
     """The peak half hour: keys that change often beside keys that change once."""
-    return Figures(rehearse(PEAK, release=GIVES_WAY), rehearse(PEAK, release=RELEASE))
+    return rehearse(PEAK)
 
 
 @cache
-def inherited() -> Figures:
+def inherited() -> Plan:
     """9,000 LWW keys on 3,000 units wait; then for half an hour 0.6 TXN a second of these units, and 0.1 of others."""
     chance, units = Random(1), 3_000
     found = [(0, LWW, f"U-{unit}", f"kind_{kind}") for unit in range(units) for kind in range(3)]
@@ -55,16 +48,15 @@ def inherited() -> Figures:
 
 
 @cache
-def hot(units: int, latency_ms: float) -> Figures:
-    """2,000 TXN of so few units at once; before: one operation of a unit at a time."""
+def hot(units: int, latency_ms: float) -> Plan:
+    """2,000 TXN of so few units at once."""
     changes = [Arrival(number, 0, TXN, "unit", f"U-{number % units}", "txn") for number in range(1, 2_001)]
     scenario = Scenario(changes=len(changes), duration_s=1.0, bursts=0, latency_ms=latency_ms)
-    played = (rehearse(scenario, changes=changes, release=release) for release in (GIVES_WAY - 1, RELEASE))
-    return Figures(*played)
+    return rehearse(scenario, changes=changes)
 
 
 @cache
-def uneven() -> Figures:
+def uneven() -> Plan:
     """The peak, its LWW changes on units of which the n-th changes 1/n as often as the first."""
     chance = Random(2)
     weights = [1 / number for number in range(1, PEAK.units + 1)]
@@ -74,8 +66,7 @@ def uneven() -> Figures:
         else one
         for one in arrivals(PEAK)
     ]
-    before, after = (rehearse(PEAK, changes=changes, release=release) for release in (GIVES_WAY, RELEASE))
-    return Figures(before, after)
+    return rehearse(PEAK, changes=changes)
 
 
 CALM = Scenario(units=500, changes=2_000, duration_s=3_600.0, bursts=0)
@@ -85,7 +76,7 @@ STORMY = "stormy"
 
 
 @cache
-def storm() -> Figures:
+def storm() -> Plan:
     """4,000 LWW keys and 2,000 TXN of one property in a minute; 49 others with 0.8 changes a second for 40 minutes."""
     chance = Random(1)
     found = [
@@ -99,11 +90,11 @@ def storm() -> Figures:
         at_s += chance.expovariate(0.8)
         cls, whose = TXN if chance.random() < 0.4 else LWW, chance.randrange(49)
         found.append((round(at_s * 1000), cls, f"U-{whose}-{chance.randrange(60)}", cls.value, f"P-{whose}"))
-    return _played(sorted(found), before=BY_PROPERTY - 1)
+    return _played(sorted(found))
 
 
 @cache
-def storm_of_hours() -> Figures:
+def storm_of_hours() -> Plan:
     """2,000 LWW keys of one property at once, beside 0.2 changes a second of 49 others; a tenth, like `bulk_beside`."""
     chance = Random(1)
     found = [(0, LWW, f"S-{number}", "storm", STORMY) for number in range(2_000)]
@@ -112,11 +103,11 @@ def storm_of_hours() -> Figures:
         at_s += chance.expovariate(0.2)
         whose = chance.randrange(49)
         found.append((round(at_s * 1000), LWW, f"U-{whose}-{chance.randrange(60)}", "status", f"P-{whose}"))
-    return _played(found, SLOW_MS, before=BY_PROPERTY - 1)
+    return _played(found, SLOW_MS)
 
 
 @cache
-def peak_of_properties() -> Figures:
+def peak_of_properties() -> Plan:
     """The peak, its units in fifty properties of some two to one hundred units each."""
     chance = Random(3)
     weights = [1 / (1 + number) for number in range(50)]
@@ -125,21 +116,26 @@ def peak_of_properties() -> Figures:
         replace(one, property_id=f"P-{of_unit[int(one.entity_id[2:])]}") if one.entity_type == "unit" else one
         for one in arrivals(PEAK)
     ]
-    before, after = (rehearse(PEAK, changes=changes, release=release) for release in (BY_PROPERTY - 1, RELEASE))
-    return Figures(before, after)
+    return rehearse(PEAK, changes=changes)
 
 
 @cache
-def early() -> Figures:
-    """An hour of half a change a second; before: no key goes early, after: those that were quiet for a minute do."""
-    return Figures(rehearse(CALM), rehearse(replace(CALM, early_send_s=60.0)))
+def calm() -> Plan:
+    """An hour of half a change a second; no key goes early."""
+    return rehearse(CALM)
+
+
+@cache
+def early() -> Plan:
+    """The same hour; keys that were quiet for a minute go early."""
+    return rehearse(replace(CALM, early_send_s=60.0))
 
 
 SLOW_MS = 4_000.0
 
 
 @cache
-def bulk_beside(backlog: PriorityClass, size: int, stream: PriorityClass, per_s: float, hours: float) -> Figures:
+def bulk_beside(backlog: PriorityClass, size: int, stream: PriorityClass, per_s: float, hours: float) -> Plan:
     """`size` changes of one class at once, beside a stream of the other. A tenth of what a large day brings, at an
     OldHost that takes ten times as long for each, so that hours are played in a second.
     """
@@ -152,27 +148,25 @@ def bulk_beside(backlog: PriorityClass, size: int, stream: PriorityClass, per_s:
     return _played(found, SLOW_MS)
 
 
-def keys_beside_txn() -> Figures:
+def keys_beside_txn() -> Plan:
     return bulk_beside(LWW, 1_050, TXN, 0.18, 5.0)
 
 
-def txn_beside_keys() -> Figures:
+def txn_beside_keys() -> Plan:
     return bulk_beside(TXN, 2_800, LWW, 0.06, 5.0)
 
 
 def _played(
     found: Sequence[tuple[int, PriorityClass, str, str] | tuple[int, PriorityClass, str, str, str]],
     latency_ms: float = PEAK.latency_ms,
-    before: int = GIVES_WAY,
-) -> Figures:
+) -> Plan:
     """What came when, its class, unit and event type, and perhaps its property."""
     changes = [
         Arrival(number, at, cls, "unit", whose, what, property_id="".join(told))
         for number, (at, cls, whose, what, *told) in enumerate(found, 1)
     ]
     scenario = Scenario(changes=len(changes), duration_s=changes[-1].at_ms / 1000, bursts=0, latency_ms=latency_ms)
-    played = (rehearse(scenario, changes=changes, release=release) for release in (before, RELEASE))
-    return Figures(*played)
+    return rehearse(scenario, changes=changes)
 
 
 def late(plan: Plan) -> int:
@@ -206,7 +200,7 @@ def others_p99_s(cls: PriorityClass) -> Callable[[Plan], float]:
     return lambda plan: (quantile(others_ms(plan, cls), 0.99) or 0) / 1000
 
 
-FIGURES: dict[str, tuple[Callable[[], Figures], dict[str, Callable[[Plan], float]]]] = {
+FIGURES: dict[str, tuple[Callable[[], Plan], dict[str, Callable[[Plan], float]]]] = {
     **{
         f"2,000 TXN of {words} at {latency_ms} ms": (
             partial(hot, units, latency_ms),
@@ -273,6 +267,10 @@ FIGURES: dict[str, tuple[Callable[[], Figures], dict[str, Callable[[Plan], float
             "LWW p99, s": worst_s(LWW, 0.99),
         },
     ),
+    "2,000 changes in an hour": (
+        calm,
+        {"LWW mean, s": mean_s(LWW), "operations / bound": lambda plan: plan.operations_ratio},
+    ),
     "2,000 changes in an hour; `SYNC_EARLY_SEND_SECONDS=60`": (
         early,
         {"LWW mean, s": mean_s(LWW), "operations / bound": lambda plan: plan.operations_ratio},
@@ -281,9 +279,9 @@ FIGURES: dict[str, tuple[Callable[[], Figures], dict[str, Callable[[Plan], float
 
 
 def main() -> None:
-    print("| scenario | figure | before | after |\n|---|---|---|---|")
+    print("| scenario | figure | |\n|---|---|---|")
     for name, (play, figures) in FIGURES.items():
-        for line in play().lines(name, figures):
+        for line in lines(name, play(), figures):
             print(line)
 
 

@@ -36,7 +36,6 @@ from oldhost_sync.policy.changes import (
 from oldhost_sync.policy.events import OpeningFailed, OpeningReported, Probed, SendEnded, SendFailed
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.release import GIVES_UP_TOGETHER, KNOWS_ENDED_WORKERS
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import SENDS_IN_FLIGHT_MAX, WriterPolicy
 from tests.workflows.books import Books, Reply
@@ -141,7 +140,7 @@ class Play:
             if each not in self.under.reports:
                 ids = [] if each in self.under.stopped else list(send.change_ids)
                 request = messages.SendRequest(
-                    "oldhost", send.epoch, ids, send.sequence, 2, list(send.accepted_at_ms), send.urgent
+                    "oldhost", send.epoch, ids, send.sequence, list(send.accepted_at_ms), send.urgent
                 )
                 report = self.books.send(request, self.now_ms, reply_to)
                 left = [ChangeResult(one, WAITING) for one in send.change_ids if not ids]
@@ -176,7 +175,7 @@ class Play:
         self.books.epoch += 1  # the worker is gone, or lets go: nothing goes over its session any more
         silent = silent and not never_started
         self.machine.send_ended(number, SendFailed(never_started, silent), self.now_ms)
-        if silent and self.machine.release >= GIVES_UP_TOGETHER:
+        if silent:
             self._give_up_sends()
         self.step()
 
@@ -184,8 +183,7 @@ class Play:
         """The worker of this queue (None: the one that has the session) is said to have ended."""
         session = self.machine.session
         asked = session.task_queue if task_queue is None else task_queue
-        knows = self.machine.release >= KNOWS_ENDED_WORKERS
-        gives_up = knows and session.phase is Phase.OPEN and asked == session.task_queue
+        gives_up = session.phase is Phase.OPEN and asked == session.task_queue
         self.machine.lifecycle.worker_ended(asked)
         if gives_up:
             self.books.epoch += 1
@@ -243,7 +241,7 @@ class Play:
         if fails:
             self.machine.sweep_failed(self.now_ms)
         else:
-            request = messages.OutstandingPage("oldhost", sweep.after_id, limit, 1, part="sweep")
+            request = messages.OutstandingPage("oldhost", "sweep", sweep.after_id, limit, 1)
             page = self.books.page(request, self.now_ms)
             for ref in page.refs:
                 self.lost.pop(ref[0], None)
@@ -258,7 +256,7 @@ class Play:
             self.step()
             return
         entity = list(load.entity) if load.entity else None
-        request = messages.OutstandingPage("oldhost", load.after_id, limit, part=load.part.value, entity=entity)
+        request = messages.OutstandingPage("oldhost", load.part.value, load.after_id, limit, entity=entity)
         page = self.books.page(request, self.now_ms)
         if load.part is Part.EMERGENCIES and not load.after_id:
             self.machine.dead_letters = page.dead_letters

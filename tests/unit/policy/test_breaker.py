@@ -60,9 +60,9 @@ def test_a_second_ban_is_one_within_the_hour(after_ms: int, again: bool) -> None
     assert breaker.ban(NOW_MS + after_ms, BAN_MS) is again
 
 
-def loaded(left_ms: int, *, lasts: bool = True) -> Breaker:
+def loaded(left_ms: int) -> Breaker:
     breaker = Breaker(BAN_MS)
-    breaker.load_ban(left_ms, NOW_MS, lasts=lasts)
+    breaker.load_ban(left_ms, NOW_MS)
     breaker.tick(NOW_MS)
     return breaker
 
@@ -85,10 +85,6 @@ def test_a_ban_that_an_earlier_run_left_counts_for_an_hour() -> None:
     breaker = loaded(BAN_MS - HOUR_MS)
     assert breaker.state is BreakerState.CLOSED
     assert breaker.ban(NOW_MS, BAN_MS) is False
-
-
-def test_before_release_7_it_was_a_second_ban() -> None:
-    assert loaded(0, lasts=False).ban(NOW_MS, BAN_MS) is True
 
 
 def test_a_halt_ends_only_by_an_operator() -> None:

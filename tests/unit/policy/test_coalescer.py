@@ -10,8 +10,6 @@ from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.preview import near, upcoming
-from oldhost_sync.policy.release import GIVES_WAY
-from oldhost_sync.policy.turn_rules import TurnRules
 
 START_MS = 1_700_000_000_000
 U = EntityKey("unit", "u")
@@ -36,22 +34,17 @@ def emergency(change_id: int, unit: str = "u") -> ChangeRef:
 class Room(Coalescer):
     """A coalescer with the product's figures, and takes told as ids."""
 
-    def __init__(self, *, keeps_held: bool = False, blocks: bool = False, rules: TurnRules | None = None) -> None:
-        super().__init__(
-            debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3, keeps_held=keeps_held, blocks=blocks, rules=rules
-        )
+    def __init__(self) -> None:
+        super().__init__(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3)
 
     def arrive(self, *refs: ChangeRef, seconds: float = 0) -> None:
         for ref in refs:
             self.add(ref, at(seconds))
 
     def go(self, seconds: float = 0) -> list[int]:
-        """Take one turn, and release the entity at once."""
+        """Take one turn."""
         self.fall_due(at(seconds))
-        chain = self.take(at(seconds))
-        if chain:
-            self.unblock(chain[0].ref.entity)
-        return [entry.ref.change_id for entry in chain]
+        return [entry.ref.change_id for entry in self.take(at(seconds))]
 
     def all(self, seconds: float = 0) -> list[int]:
         order: list[int] = []
@@ -63,12 +56,6 @@ class Room(Coalescer):
 @pytest.fixture
 def room() -> Room:
     return Room()
-
-
-@pytest.fixture
-def keeping() -> Room:
-    """Of a run of release 1: what is held is kept here."""
-    return Room(keeps_held=True)
 
 
 # ---------------------------------------------------------------------------------------------------------- debounce
@@ -143,14 +130,6 @@ def test_keys_go_in_the_order_of_their_first_changes(room: Room) -> None:
     assert room.all(220) == [3, 2]
 
 
-def test_in_runs_of_earlier_releases_keys_go_in_the_order_in_which_they_fall_due() -> None:
-    room = Room(rules=TurnRules.of(GIVES_WAY))
-    room.arrive(lww(1, unit="u"))
-    room.arrive(lww(2, 10, unit="v"), seconds=10)
-    room.arrive(lww(3, 100, unit="u"), seconds=100)
-    assert room.all(220) == [2, 3]
-
-
 def test_a_flush_ends_the_debounce_of_the_wanted_only(room: Room) -> None:
     room.arrive(lww(1, unit="u"), lww(2, unit="v"))
     assert room.flush(EntityKey("unit", "v"), at(5)) == 1
@@ -193,7 +172,6 @@ def test_a_flushed_change_that_was_taken_and_put_back_is_ready(room: Room) -> No
     room.arrive(lww(1), emergency(2))
     room.flush(None, at(5))
     first, _ = room.take()
-    room.unblock(U)
     room.put_back(first)
     assert first.due_at_ms == at(5)
     assert room.all(6) == [1]
@@ -242,13 +220,6 @@ def test_an_emergency_takes_all_that_goes_before_it_along(room: Room) -> None:
     assert room.go() == [1, 2, 3]
 
 
-def test_a_chain_that_blocks_stops_before_a_txn_that_a_rejection_would_hold() -> None:
-    room = Room(blocks=True)
-    room.arrive(lww(1), txn(2), emergency(3))
-    assert room.go() == [1]
-    assert room.go() == [2, 3]
-
-
 def test_a_txn_lets_the_older_debounced_change_of_its_entity_go_first(room: Room) -> None:
     room.arrive(lww(1), txn(2))
     assert room.all() == [1, 2]
@@ -265,21 +236,12 @@ def test_an_entity_with_something_in_flight_goes_on_in_its_order(room: Room) -> 
     assert [entry.ref.change_id for entry in room.take()] == [2]
 
 
-def test_an_entity_in_flight_is_passed_over_where_it_blocks() -> None:
-    room = Room(blocks=True)
-    room.arrive(txn(1), txn(2), txn(3, "v"))
-    assert [entry.ref.change_id for entry in room.take()] == [1]
-    assert [entry.ref.change_id for entry in room.take()] == [3]
-    assert room.take() == []
-
-
 def test_trap_10_a_key_in_flight_gets_a_new_entry(room: Room) -> None:
     """Version 1 on its way says nothing of version 2, which waits for its own turn."""
     room.arrive(lww(1))
     room.fall_due(at(120))
     room.take()
     assert room.add(lww(2, 120), at(120)) is Added.NEW
-    room.unblock(U)
     assert room.knows(2)
     assert room.all(240) == [2]
 
@@ -291,7 +253,6 @@ def test_what_was_not_sent_waits_where_it_was(room: Room) -> None:
     room.arrive(txn(1), txn(2, "v"))
     (entry,) = room.take()
     room.put_back(entry)
-    room.unblock(U)
     assert room.all() == [1, 2]
 
 
@@ -301,7 +262,6 @@ def test_what_was_not_sent_gives_its_place_to_a_newer_one_of_its_key(room: Room)
     (entry,) = room.take()
     room.arrive(lww(3, 130, unit="u"), seconds=130)
     assert room.put_back(entry) is Added.SUPERSEDED
-    room.unblock(U)
     assert room.all(130) == [3, 2]
 
 
@@ -313,7 +273,6 @@ def test_what_was_not_sent_replaces_an_older_one_of_its_key_that_was_retried_mea
     room.hold(U, 1)
     assert room.put_back(PendingOperation(lww(1), at(0), at(0), ready=True)) is Added.NEW
     assert room.put_back(newer) is Added.REPLACED_OLDER
-    room.unblock(U)
     assert room.holds == {}
     assert room.all(130) == [2]
 
@@ -402,48 +361,6 @@ def test_a_hold_forgets_the_txn_changes_of_its_entity_only(room: Room) -> None:
     assert room.all(120) == [3, 4, 6]
 
 
-def test_a_discard_lets_the_held_go_in_order(keeping: Room) -> None:
-    keeping.hold(U, 1)
-    keeping.arrive(txn(2), txn(3))
-    keeping.unhold(U, 1)
-    assert keeping.all() == [2, 3]
-
-
-def test_a_retried_change_goes_before_those_behind_it(keeping: Room) -> None:
-    keeping.hold(U, 1)
-    keeping.arrive(txn(2))
-    keeping.put_back(PendingOperation(txn(1), at(0), at(0), ready=True))
-    assert keeping.all() == [1]
-    keeping.unhold(U, 1)
-    assert keeping.all() == [2]
-
-
-def test_the_hold_lasts_until_the_last_dead_letter_is_decided(keeping: Room) -> None:
-    keeping.hold(U, 1)
-    keeping.hold(U, 2)
-    keeping.arrive(txn(3))
-    keeping.unhold(U, 1)
-    assert keeping.all() == []
-    keeping.unhold(U, 2)
-    assert keeping.all() == [3]
-
-
-def test_a_retried_change_that_is_replaced_holds_nobody_any_more(keeping: Room) -> None:
-    keeping.hold(U, 1)
-    keeping.arrive(txn(2))
-    keeping.put_back(PendingOperation(lww(1), at(0), at(0), ready=True))
-    keeping.arrive(lww(3))
-    assert keeping.held_count == 0
-    assert keeping.all() == [2, 3]
-
-
-def test_a_retried_change_whose_key_has_moved_on_holds_nobody_any_more(keeping: Room) -> None:
-    keeping.hold(U, 1)
-    keeping.arrive(txn(2), lww(3))
-    assert keeping.put_back(PendingOperation(lww(1), at(0), at(0), ready=True)) is Added.SUPERSEDED
-    assert keeping.all() == [2, 3]
-
-
 # ------------------------------------------------------------------------------------------------------------- turns
 
 
@@ -457,12 +374,6 @@ def fill_lanes(room: Room) -> None:
 def test_an_lww_change_that_a_txn_of_its_entity_brings_along_is_charged_to_lww(room: Room) -> None:
     fill_lanes(room)
     assert room.all(120)[:9] == [1, 2, 11, 12, 13, 3, 14, 15, 16]
-
-
-def test_in_runs_of_earlier_releases_it_costs_txn_its_turn() -> None:
-    room = Room(rules=TurnRules.of(GIVES_WAY))
-    fill_lanes(room)
-    assert room.all(120)[:9] == [1, 2, 11, 3, 12, 13, 14, 4, 15]
 
 
 HOUR_S = 3_600
@@ -483,13 +394,6 @@ def test_at_three_hours_txn_goes_before_lww_that_came_later(room: Room) -> None:
 def test_an_emergency_goes_before_what_is_too_old(room: Room) -> None:
     room.arrive(lww(1, unit="w"), txn(2, "v"), emergency(3, "x"))
     assert room.all(3 * HOUR_S) == [3, 2, 1]
-
-
-def test_in_runs_of_earlier_releases_age_changes_no_turn() -> None:
-    room = Room(rules=TurnRules.of(GIVES_WAY))
-    room.arrive(*[lww(number, number, unit=f"w{number}") for number in range(1, 4)], seconds=3)
-    room.arrive(*[txn(number, f"v{number}", HOUR_S) for number in range(11, 16)], seconds=HOUR_S)
-    assert room.all(3 * HOUR_S + 2) == [11, 12, 13, 1, 14, 15, 2, 3]
 
 
 def test_upcoming_knows_what_is_too_old_for_turns(room: Room) -> None:
@@ -551,7 +455,6 @@ def test_upcoming_is_the_beginning_of_all_that_would_go(seed: int) -> None:
     everything: list[int] = []
     while chain := room.take():
         everything += [entry.ref.change_id for entry in chain]
-        room.unblock(chain[0].ref.entity)
     assert told == everything[:count]
 
 

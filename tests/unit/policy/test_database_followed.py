@@ -10,7 +10,6 @@ from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.events import OpeningHalted, SendEnded
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.operators import Pause
-from oldhost_sync.policy.release import MENDS_HOLDS
 from oldhost_sync.policy.session import Phase
 from tests.unit.policy.play import Play
 from tests.workflows.books import Reply
@@ -171,15 +170,6 @@ def test_a_change_that_a_reservation_wants_sent_first_was_retried_if_it_is_a_dea
     refused = SendEnded([ChangeResult(emergency, WAITING)], older=[to_wire(dead)])
     play.machine.send_ended(number, refused, play.now_ms)
     assert play.machine.coalescer.knows(dead.change_id)
-
-
-def test_a_run_of_an_older_release_leaves_its_holds_to_operators() -> None:
-    play = Play()
-    dead, behind = play.accept("TXN", "u"), play.accept("TXN", "u")
-    machine = Machine(play.policy, 0, MENDS_HOLDS - 1)
-    machine.load_held(UNIT, [dead.change_id])
-    swept(machine, 0, behind)
-    assert machine.coalescer.holds[UNIT].dead == [1]
 
 
 # ------------------------------------------------------------------------------- decisions while sends are under way

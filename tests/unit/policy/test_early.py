@@ -5,11 +5,6 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy import snapshot
-from oldhost_sync.policy.actions import Send
-from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.events import SessionOpened
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.release import GIVES_WAY, RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.unit.policy.play import START_MS, Play, sent
 
@@ -74,17 +69,6 @@ def test_a_paused_writer_is_not_woken_for_it(early: Play) -> None:
     early.pause_or_resume()
     early.advance(MINUTE_MS)
     assert sent(early) == []
-
-
-@pytest.mark.parametrize(("release", "goes"), [(GIVES_WAY, []), (RELEASE, [(1,)])])
-def test_a_run_of_an_earlier_release_sends_none_early(release: int, goes: list[tuple[int, ...]]) -> None:
-    machine = Machine(EARLY, START_MS, release)
-    machine.finish_loading(START_MS)
-    machine.decide(START_MS)
-    machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
-    machine.enqueue([ChangeRef(1, PriorityClass.LWW, "unit", "u", "e", START_MS)], START_MS)
-    found = machine.decide(START_MS + MINUTE_MS)
-    assert [action.change_ids for action in found if isinstance(action, Send)] == goes
 
 
 def test_what_is_carried_into_a_new_run_goes_early_there(early: Play) -> None:

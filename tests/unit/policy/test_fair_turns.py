@@ -10,11 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.lanes import Lane
 from oldhost_sync.policy.preview import upcoming
-from oldhost_sync.policy.release import BY_PROPERTY
 from oldhost_sync.policy.rotation import Rotation
-from oldhost_sync.policy.turn_rules import TurnRules
 from oldhost_sync.policy.writer_policy import OLDEST_FIRST_MS, OLDEST_TURN_EVERY
 from tests.unit.policy.test_coalescer import HOUR_S, Room, at
 
@@ -44,12 +41,6 @@ def test_a_storm_of_one_property_leaves_the_others_their_turns(room: Room, cls: 
 
 def test_emergencies_go_as_they_came_whosever_they_are(room: Room) -> None:
     storm(room, EMERGENCY)
-    assert room.all() == list(range(1, 12))
-
-
-def test_in_runs_of_earlier_releases_properties_take_no_turns() -> None:
-    room = Room(rules=TurnRules.of(BY_PROPERTY - 1))
-    storm(room)
     assert room.all() == list(range(1, 12))
 
 
@@ -199,12 +190,3 @@ def test_a_rotation_forgets_what_is_no_head_any_more(steps: list[tuple[str, int]
             rotation.charge(f"p{which % 3}")
         expected = min(((turns.get(item[2], 0), (item, one)) for one, item in shown.items()), default=None)
         assert rotation.first() == (None if expected is None else expected[1])
-
-
-def test_a_blocked_entity_gives_its_property_no_turn() -> None:
-    blocked = {EntityKey("unit", "u"): None}
-    lane = Lane(blocked, by_property=True)
-    lane.add(EntityKey("unit", "u"), (1, 1, "A"))
-    lane.add(EntityKey("unit", "v"), (2, 2, "A"))
-    lane.add(EntityKey("unit", "w"), (3, 3, "B"))
-    assert lane.head() == (EntityKey("unit", "v"), 2)

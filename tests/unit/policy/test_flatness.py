@@ -131,14 +131,6 @@ def test_the_writer_wakes_at_once_while_more_is_due(monkeypatch: pytest.MonkeyPa
     assert wake_at_ms <= LATER_MS
 
 
-def test_a_run_begun_before_0_2_moves_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_module, "MOVED_AT_ONCE_MAX", 1)
-    machine = Machine(WriterPolicy(), START_MS, release=1)
-    machine.enqueue([ref(1), ref(2), ref(3)], START_MS)
-    machine.decide(LATER_MS)
-    assert machine.coalescer.debounced_count == 0
-
-
 @pytest.mark.slow
 def test_flushing_all_costs_a_line_or_two_a_key_and_moves_few_at_a_time() -> None:
     machine = full(LARGE)

@@ -1,11 +1,10 @@
-"""In flight: what has left the waiting room blocks its entity until its end is known."""
+"""In flight: what has left the waiting room until its end is known."""
 
 from __future__ import annotations
 
 import pytest
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.operations_in_flight import InFlight
 from oldhost_sync.policy.pending_operation import PendingOperation
 
@@ -15,35 +14,8 @@ def entry(change_id: int, unit: str = "u", event_type: str = "e") -> PendingOper
 
 
 @pytest.fixture
-def coalescer() -> Coalescer:
-    return Coalescer(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3, blocks=True)
-
-
-@pytest.fixture
-def in_flight(coalescer: Coalescer) -> InFlight:
-    return InFlight(coalescer)
-
-
-def test_entering_blocks_the_entity(in_flight: InFlight, coalescer: Coalescer) -> None:
-    in_flight.enter(entry(1))
-    assert entry(1).ref.entity in coalescer.blocked
-
-
-def test_leaving_releases_the_entity(in_flight: InFlight, coalescer: Coalescer) -> None:
-    in_flight.enter(entry(1))
-    in_flight.leave(1)
-    assert entry(1).ref.entity not in coalescer.blocked
-    assert len(in_flight) == 0
-
-
-def test_an_entity_with_two_in_flight_is_blocked_until_both_have_left(
-    in_flight: InFlight, coalescer: Coalescer
-) -> None:
-    in_flight.start(1, [entry(1), entry(2)])
-    in_flight.leave(1)
-    assert entry(2).ref.entity in coalescer.blocked
-    in_flight.leave(2)
-    assert entry(2).ref.entity not in coalescer.blocked
+def in_flight() -> InFlight:
+    return InFlight()
 
 
 def test_leaving_forgets_that_it_was_bound_or_in_doubt(in_flight: InFlight) -> None:

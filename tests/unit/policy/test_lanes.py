@@ -24,32 +24,14 @@ def turns(*, txn: int, lww: int, ratio: int = 3) -> str:
 
 
 def test_a_lane_gives_the_lowest_position_first() -> None:
-    lane = Lane({})
+    lane = Lane()
     lane.add(V, (2, 2, ""))
     lane.add(U, (1, 1, ""))
-    assert lane.head() == (U, 1)
-
-
-def test_a_lane_passes_over_a_blocked_entity() -> None:
-    blocked = {U: None}
-    lane = Lane(blocked)
-    lane.add(U, (1, 1, ""))
-    lane.add(V, (2, 2, ""))
-    assert lane.head() == (V, 2)
-
-
-def test_an_entity_that_is_released_has_its_old_place() -> None:
-    blocked = {U: None}
-    lane = Lane(blocked)
-    lane.add(U, (1, 1, ""))
-    lane.add(V, (2, 2, ""))
-    del blocked[U]
-    lane.refresh(U)
     assert lane.head() == (U, 1)
 
 
 def test_a_lane_shows_an_entitys_next_item_after_its_first() -> None:
-    lane = Lane({})
+    lane = Lane()
     lane.add(U, (1, 1, ""))
     lane.add(U, (3, 3, ""))
     lane.add(V, (2, 2, ""))
@@ -59,15 +41,15 @@ def test_a_lane_shows_an_entitys_next_item_after_its_first() -> None:
 
 
 def test_an_empty_lane_has_no_head() -> None:
-    lane = Lane({})
+    lane = Lane()
     lane.add(U, (1, 1, ""))
     lane.remove(U, (1, 1, ""))
     assert lane.head() is None
     assert len(lane) == 0
 
 
-def test_first_shows_blocked_items_too() -> None:
-    lane = Lane({U: None})
+def test_first_shows_all_items_in_order() -> None:
+    lane = Lane()
     lane.add(U, (1, 1, ""))
     lane.add(V, (2, 2, ""))
     assert [entity for _, entity in lane.first(5)] == [U, V]

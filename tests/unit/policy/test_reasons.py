@@ -6,7 +6,6 @@ import pytest
 
 from oldhost_sync.policy.events import OpeningFailed
 from oldhost_sync.policy.notices import NOT_RUN_MS
-from oldhost_sync.policy.release import TELLS_WHY
 from oldhost_sync.policy.writer_policy import NO_PROGRESS_MS
 from tests.unit.policy.play import Play
 
@@ -68,9 +67,8 @@ def test_a_standstill_that_is_told_stays_told_however_seldom_the_writer_looks(pl
     assert [alert for alert in play.alerts if alert.close] == []
 
 
-def closed_at_the_first_session(release: int = TELLS_WHY, *, sessions_before: int = 1) -> list[str]:
+def closed_at_the_first_session(*, sessions_before: int = 1) -> list[str]:
     play = Play()
-    play.machine.release = release
     play.books.epoch = sessions_before
     play.end_open()
     return [alert.dedupe_key for alert in play.told if alert.close]
@@ -96,10 +94,6 @@ def test_it_does_so_once() -> None:
     failed(play)
     play.end_open()
     assert len(play.told) == before > 0
-
-
-def test_a_run_of_an_earlier_release_does_not() -> None:
-    assert closed_at_the_first_session(release=TELLS_WHY - 1) == []
 
 
 @pytest.mark.parametrize("stop", ["pause", "halt"])

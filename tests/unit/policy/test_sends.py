@@ -10,7 +10,6 @@ from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, Outcom
 from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.release import GIVES_UP_TOGETHER, KNOWS_ENDED_WORKERS
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import SEND_FILL_MS, WriterPolicy
 from tests.unit.policy.play import START_MS, Play, journal, sent
@@ -136,13 +135,6 @@ def test_a_halt_that_a_send_reports_after_it_was_given_up_counts(play: Play) -> 
     assert play.machine.breaker.state is BreakerState.HALTED
 
 
-def test_before_release_10_each_send_was_waited_for(play: Play) -> None:
-    fill(play, 20)
-    play.machine.release = GIVES_UP_TOGETHER - 1
-    play.fail_send(1, silent=True)
-    assert (list(play.machine.in_flight.sends), play.under.opening) == ([2], None)
-
-
 def test_a_session_whose_worker_has_ended_is_given_up_with_all_its_sends(play: Play) -> None:
     fill(play, 20)
     play.end_worker()
@@ -169,13 +161,6 @@ def test_a_worker_that_has_ended_twice_costs_one_session(play: Play) -> None:
     first = play.under.opening
     play.end_worker(task_queue)
     assert play.under.opening is first is not None
-
-
-def test_before_release_12_a_worker_that_has_ended_was_waited_for(play: Play) -> None:
-    fill(play, 20)
-    play.machine.release = KNOWS_ENDED_WORKERS - 1
-    play.end_worker()
-    assert (list(play.machine.in_flight.sends), play.under.opening) == ([1, 2], None)
 
 
 def test_two_urgent_batches_are_in_flight_and_no_third(play: Play) -> None:
@@ -211,23 +196,9 @@ def test_a_new_run_waits_for_no_send_but_tells_them_to_end(play: Play) -> None:
     assert len(play.machine.coalescer.waiting) == 12
 
 
-def test_a_run_begun_before_sends_gave_way_keeps_its_decisions() -> None:
-    machine = Machine(WriterPolicy(), START_MS, release=2)
-    machine.finish_loading(START_MS)
-    machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
-    machine.enqueue((ChangeRef(one, TXN, "unit", f"u{one}", "e", START_MS) for one in range(1, 5)), START_MS)
-    machine.enqueue([ChangeRef(5, EMERGENCY, "unit", "v", "e", START_MS)], START_MS)
-    sends = [action for action in machine.decide(START_MS) if isinstance(action, Send)]
-    assert [(send.change_ids, send.urgent) for send in sends] == [((5,), False), ((1,), False)]
-
-
-@pytest.mark.parametrize(
-    ("release", "debounce_ms", "operations"), [(5, 120_000, 15), (6, 120_000, 60), (6, 60_000, 30), (6, 1_000, 15)]
-)
-def test_a_send_to_a_quick_host_lasts_a_hundredth_of_the_debounce_from_release_6_on(
-    release: int, debounce_ms: int, operations: int
-) -> None:
-    machine = Machine(WriterPolicy(debounce_ms=debounce_ms), START_MS, release=release)
+@pytest.mark.parametrize(("debounce_ms", "operations"), [(120_000, 60), (60_000, 30), (1_000, 15)])
+def test_a_send_to_a_quick_host_lasts_a_hundredth_of_the_debounce(debounce_ms: int, operations: int) -> None:
+    machine = Machine(WriterPolicy(debounce_ms=debounce_ms), START_MS)
     machine.finish_loading(START_MS)
     machine.load.service_ms = 20.0
     machine.enqueue((ChangeRef(one, TXN, "unit", f"u{one}", "e", START_MS) for one in range(1, 201)), START_MS)
@@ -237,10 +208,10 @@ def test_a_send_to_a_quick_host_lasts_a_hundredth_of_the_debounce_from_release_6
     assert [len(send.change_ids) for send in sends] == [operations, operations]
 
 
-def sizes_of_sends(release: int, debounce_ms: int, since_txn_ms: int | None) -> list[int]:
+def sizes_of_sends(debounce_ms: int, since_txn_ms: int | None) -> list[int]:
     """Of the sends of 50 LWW keys at 400 ms, so long after a TXN change arrived and was sent; None: none arrived."""
     at_ms = START_MS + (since_txn_ms or 0)
-    machine = Machine(WriterPolicy(debounce_ms=debounce_ms), START_MS, release=release)
+    machine = Machine(WriterPolicy(debounce_ms=debounce_ms), START_MS)
     machine.finish_loading(START_MS)
     machine.load.service_ms = 400.0
     if since_txn_ms is not None:
@@ -256,7 +227,7 @@ def sizes_of_sends(release: int, debounce_ms: int, since_txn_ms: int | None) -> 
 def test_a_send_lasts_twice_as_long_while_no_txn_change_has_arrived_for_a_minute(
     since_txn_ms: int | None, operations: int
 ) -> None:
-    assert sizes_of_sends(8, 120_000, since_txn_ms) == [operations, operations]
+    assert sizes_of_sends(120_000, since_txn_ms) == [operations, operations]
 
 
 def test_txn_changes_that_a_new_run_reads_from_its_backlog_do_not_shorten_its_sends() -> None:
@@ -270,13 +241,9 @@ def test_txn_changes_that_a_new_run_reads_from_its_backlog_do_not_shorten_its_se
     assert [len(send.change_ids) for send in sends] == [16, 16]
 
 
-def test_in_runs_before_release_8_a_send_is_never_that_long() -> None:
-    assert sizes_of_sends(7, 120_000, None) == [8, 8]
-
-
 def test_no_send_is_much_longer_than_a_short_debounce() -> None:
-    assert sizes_of_sends(8, 60_000, None) == [10, 10]
-    assert sizes_of_sends(8, 10_000, None) == [8, 8]
+    assert sizes_of_sends(60_000, None) == [10, 10]
+    assert sizes_of_sends(10_000, None) == [8, 8]
 
 
 def test_at_a_fast_host_a_send_holds_what_fills_its_time(play: Play) -> None:

@@ -15,9 +15,9 @@ from temporalio.converter import encode_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PatchActivationInput
 
-from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.worker_presence import Known
+from oldhost_sync.worker import release_watch
 from oldhost_sync.worker.release_watch import (
     FRESH_SECONDS,
     MARKS,
@@ -29,7 +29,15 @@ from oldhost_sync.worker.release_watch import (
 )
 from workflows.messages import workflow_id
 
-OLD, NEW = 7, 8
+# This code as the second release: the first one's workers and runs may be beside it.
+OLD = RELEASE_MIN = 1
+NEW = RELEASE = 2
+
+
+@pytest.fixture(autouse=True)
+def a_second_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release_watch, "RELEASE", RELEASE)
+    monkeypatch.setattr(release_watch, "RELEASE_MIN", RELEASE_MIN)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +51,6 @@ OLD, NEW = 7, 8
         (NEW, Known(OLD, OLD), OLD, RunStep.END),
         (NEW, Known(OLD, OLD), NEW, RunStep.RENEW),
         (None, Known(OLD, NEW), OLD, RunStep.NOTHING),
-        (OLD - 1, Known(OLD, OLD, all_tell=False), OLD, RunStep.NOTHING),
     ],
     ids=[
         "all know what it keeps",
@@ -54,7 +61,6 @@ OLD, NEW = 7, 8
         "nobody knows it any more",
         "new workers that are to begin no new release",
         "none has begun",
-        "a worker that does not know this signal",
     ],
 )  # fmt: skip
 def test_the_step_follows_from_the_run_and_what_is_known(
@@ -140,9 +146,9 @@ def watch(clock: list[float]) -> ReleaseWatch:
 
 
 def test_before_anything_is_known_a_run_begins_with_the_oldest_release(watch: ReleaseWatch) -> None:
-    assert watch.begins_with("oldhost") == BESIDE_MIN
-    assert not watch.activates(patch(f"release-{BESIDE_MIN + 1}"))
-    assert watch.activates(patch(f"release-{BESIDE_MIN}"))
+    assert watch.begins_with("oldhost") == RELEASE_MIN
+    assert not watch.activates(patch(f"release-{RELEASE_MIN + 1}"))
+    assert watch.activates(patch(f"release-{RELEASE_MIN}"))
 
 
 def test_a_run_begins_with_the_smallest_release_known_and_never_with_one_that_this_code_lacks(
@@ -150,16 +156,23 @@ def test_a_run_begins_with_the_smallest_release_known_and_never_with_one_that_th
 ) -> None:
     watch._known, watch._looked_at = {"oldhost": Known(RELEASE + 1, RELEASE + 1)}, clock[0]
     assert watch.begins_with("oldhost") == RELEASE
-    watch._known = {"oldhost": Known(3, RELEASE)}
-    assert watch.begins_with("oldhost") == 3
+    watch._known = {"oldhost": Known(OLD, NEW)}
+    assert watch.begins_with("oldhost") == OLD
+
+
+def test_a_worker_too_old_to_run_beside_these_does_not_leave_a_run_without_a_release(
+    watch: ReleaseWatch, clock: list[float]
+) -> None:
+    watch._known, watch._looked_at = {"oldhost": Known(RELEASE_MIN - 1, RELEASE)}, clock[0]
+    assert watch.activates(patch(f"release-{RELEASE_MIN}"))
 
 
 def test_what_was_read_long_ago_is_not_believed(watch: ReleaseWatch, clock: list[float]) -> None:
-    watch._known, watch._looked_at = {"oldhost": Known(BESIDE_MIN - 1, RELEASE)}, clock[0]
+    watch._known, watch._looked_at = {"oldhost": Known(RELEASE, RELEASE)}, clock[0]
     clock[0] += FRESH_SECONDS - 0.1
-    assert watch.begins_with("oldhost") == BESIDE_MIN - 1
+    assert watch.begins_with("oldhost") == RELEASE
     clock[0] += 0.2
-    assert watch.begins_with("oldhost") == BESIDE_MIN
+    assert watch.begins_with("oldhost") == RELEASE_MIN
 
 
 def may_take(watch: ReleaseWatch) -> bool:

@@ -75,11 +75,12 @@ def with_part(place: int, value: Any) -> list[Any]:
     priority_class=st.sampled_from(list(PriorityClass)),
     entity_id=st.text(min_size=1, max_size=128).filter(str.isprintable),
     accepted_at_ms=st.integers(0, AT_MS_MAX),
+    property_id=st.just("") | st.text(min_size=1, max_size=128).filter(str.isprintable),
 )
 def test_whatever_recording_gives_out_comes_back(
-    change_id: int, priority_class: PriorityClass, entity_id: str, accepted_at_ms: int
+    change_id: int, priority_class: PriorityClass, entity_id: str, accepted_at_ms: int, property_id: str
 ) -> None:
-    ref = ChangeRef(change_id, priority_class, "unit", entity_id, "checked_in", accepted_at_ms)
+    ref = ChangeRef(change_id, priority_class, "unit", entity_id, "checked_in", accepted_at_ms, property_id)
     assert from_wire(json.loads(json.dumps(to_wire(ref)))) == ref
 
 
@@ -108,7 +109,7 @@ def test_a_ref_whose_numbers_no_column_holds_is_none(place: int, value: Any) -> 
 
 
 @pytest.mark.slow
-@given(items=st.lists(st.builds(with_part, st.integers(0, 5), json_values) | json_values, max_size=5))
+@given(items=st.lists(st.builds(with_part, st.integers(0, 6), json_values) | json_values, max_size=5))
 def test_no_batch_of_refs_raises_and_what_is_taken_can_be_kept(items: list[Any]) -> None:
     refs, unreadable = read_refs(raw({"refs": items}))
     assert len(refs) + unreadable == len(items)
@@ -125,35 +126,17 @@ def of(*properties: str) -> list[ChangeRef]:
     ]
 
 
-@pytest.mark.parametrize("properties", [["a", "", "b"], ["", "", ""]], ids=str)
-def test_properties_travel_beside_refs_of_the_same_shape_as_ever(properties: list[str]) -> None:
-    batch = vars(EnqueueBatch.of(of(*properties)))
-    assert [len(ref) for ref in batch["refs"]] == [6, 6, 6]
-    assert read_refs(raw(batch)) == (of(*properties), 0)
-
-
-def test_where_no_property_is_known_none_travels() -> None:
-    assert EnqueueBatch.of(of("", "")).properties == []
-
-
-def test_a_batch_of_a_sender_that_knows_no_properties_is_read() -> None:
-    assert read_refs(raw({"refs": EnqueueBatch.of(of("a", "b")).refs})) == (of("", ""), 0)
-
-
 def test_answers_carry_properties_like_signals_do() -> None:
-    batch = EnqueueBatch.of(of("a"))
-    assert list(Outstanding(batch.refs, properties=batch.properties).changes()) == of("a")
-    assert list(Recorded(ref=batch.refs[0], properties=batch.properties).changes()) == of("a")
-    assert list(Recorded(refused="no change").changes()) == []
+    batch = EnqueueBatch.of(of("a", ""))
+    assert read_refs(raw(vars(batch))) == (of("a", ""), 0)
+    assert list(Outstanding(batch.refs).changes()) == of("a", "")
+    assert Recorded(ref=batch.refs[0]).changes() == of("a")
+    assert Recorded(refused="no change").changes() == []
 
 
-@pytest.mark.parametrize(
-    "properties", [None, 7, "ab", {}, [], ["a", 7, None], ["a", "x" * 129, "\x00", "more"]], ids=ascii
-)
-def test_what_can_be_no_property_is_none_and_keeps_no_change_out(properties: Any) -> None:
-    refs, unreadable = read_refs(raw({"refs": EnqueueBatch.of(of("", "", "")).refs, "properties": properties}))
-    told = ["a", "", ""] if isinstance(properties, list) and properties else ["", "", ""]
-    assert ([ref.property_id for ref in refs], unreadable) == (told, 0)
+@pytest.mark.parametrize("property_id", [None, 7, [], "x" * 129, "\x00"], ids=ascii)
+def test_what_can_be_no_property_is_none_and_keeps_no_change_out(property_id: Any) -> None:
+    assert from_wire(with_part(6, property_id)).property_id == ""
 
 
 @given(value=json_values)

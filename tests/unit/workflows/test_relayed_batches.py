@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
@@ -26,8 +25,8 @@ def change(number: int) -> Any:
     return to_wire(ChangeRef(number, PriorityClass.TXN, "unit", f"u{number}", "e", START_MS))
 
 
-def relayed(batches: int, release: int = 2) -> tuple[Relayed, Machine]:
-    machine = Machine(WriterPolicy(), START_MS, release=release)
+def relayed(batches: int) -> tuple[Relayed, Machine]:
+    machine = Machine(WriterPolicy(), START_MS)
     relayed = Relayed(machine)
     for number in range(1, batches + 1):
         relayed.add(signal([change(number)]))
@@ -43,15 +42,8 @@ def test_many_batches_are_taken_over_a_few_at_a_time() -> None:
     assert sizes == [BATCHES_AT_ONCE_MAX, 2 * BATCHES_AT_ONCE_MAX, 2 * BATCHES_AT_ONCE_MAX + 1]
 
 
-def test_a_run_begun_before_0_2_takes_all_at_once() -> None:
-    many, machine = relayed(3 * BATCHES_AT_ONCE_MAX, release=1)
-    many.take(START_MS)
-    assert len(machine.coalescer.waiting) == 3 * BATCHES_AT_ONCE_MAX
-
-
-@pytest.mark.parametrize("release", [1, 2])
-def test_what_cannot_be_read_is_counted(release: int) -> None:
-    few, machine = relayed(0, release)
+def test_what_cannot_be_read_is_counted() -> None:
+    few, machine = relayed(0)
     few.add(signal([change(1), "no ref", 7]))
     assert few.take(START_MS) == 2
     assert len(machine.coalescer.waiting) == 1
