@@ -13,17 +13,16 @@ from fastapi import Query, Request
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.field_types import Whole
-from oldhost_sync.api.problems import Problem, cursor_gone, field_invalid
+from oldhost_sync.api.problems import Problem, field_invalid
 from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.text import read_key
 from oldhost_sync.policy.limits import INTEGER_MAX, KEY_LENGTH_MAX, KEY_PATTERN
-from oldhost_sync.store.views.change_feed import BEGINNING, END_US, FeedCursor
+from oldhost_sync.store.views.change_feed import END_US, FeedCursor
 from oldhost_sync.store.views.scheduled_list import BEGINNING as SOONEST
 from oldhost_sync.store.views.scheduled_list import ScheduledPlace
 
-# The number of a fate, its time in microseconds, its change. In older releases a cursor held only a time and a change.
+# The number of a fate, its time in microseconds, its change.
 _FEED_CURSOR = re.compile(r"f([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
-_FEED_CURSOR_BY_TIME = re.compile(r"[0-9]{1,17}-[0-9]{1,19}")
 
 Limit = Annotated[Whole, Query(ge=1, le=limits.PAGE_MAX, description="The largest number of entries on a page")]
 Cursor = Annotated[str | None, Query(max_length=1024, description="`next_cursor` of the previous page")]
@@ -104,11 +103,7 @@ def feed_cursor(cursor: FeedCursor) -> str:
 
 
 def read_feed_cursor(text: str) -> FeedCursor:
-    """Raises 410 for a cursor from a release whose feed was ordered by time, 422 for any other invalid cursor."""
-    if _FEED_CURSOR_BY_TIME.fullmatch(text):
-        raise cursor_gone(
-            "This cursor is from an older release, whose feed was ordered by time.", oldest=feed_cursor(BEGINNING)
-        )
+    """Raises 422 for what is no cursor."""
     found = _FEED_CURSOR.fullmatch(text)
     if found is None or int(found[2]) > END_US:
         raise _no_cursor("since")

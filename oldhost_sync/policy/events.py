@@ -49,10 +49,9 @@ class OpeningPostponed:
 
 @dataclass(frozen=True, slots=True)
 class OpeningHalted:
-    """Nothing is sent until an operator decides; `message` is a sentence that says why (`reason`: its old name)."""
+    """Nothing is sent until an operator decides; `message` is a sentence that says why."""
 
     message: str = ""
-    reason: str = ""
     state: Literal["halt"] = "halt"
 
 

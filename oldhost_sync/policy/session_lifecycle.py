@@ -102,7 +102,7 @@ class SessionLifecycle:
             case SessionOpened():
                 self._opened(event, now_ms)
             case OpeningHalted():
-                self._halted(event.message or event.reason)
+                self._halted(event.message)
             case OpeningPostponed():
                 self._postponed(event, now_ms)
             case OpeningFailed():

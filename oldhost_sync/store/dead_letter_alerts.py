@@ -18,8 +18,6 @@ from oldhost_sync.store.outbox.outstanding_changes import DEAD_LETTERS
 from oldhost_sync.store.tables import alerts
 
 KIND = "dead-letters"
-# The previous release's kind, for a single dead letter; such an alert is closed, and the alert of its reason counts it.
-_OLD_KIND = "dead-letter"
 # Up to this many reasons have an alert each; all others share one, because nobody reads hundreds.
 REASONS_MAX = 20
 _OTHERS = "other reasons"
@@ -108,6 +106,6 @@ def _message(group: DeadLetterGroup, count: int) -> str:
 def _open_counts(connection: Connection, host: str) -> dict[str, int]:
     """How many changes each open alert is about, by its key."""
     statement = select(alerts.c.dedupe_key, alerts.c.occurrences).where(
-        alerts.c.host == host, alerts.c.closed_at.is_(None), alerts.c.kind.in_((KIND, _OLD_KIND))
+        alerts.c.host == host, alerts.c.closed_at.is_(None), alerts.c.kind == KIND
     )
     return {row.dedupe_key: row.occurrences for row in connection.execute(statement.order_by(alerts.c.id))}

@@ -1,7 +1,7 @@
 """Records the histories that the replay tests play again: `python -m tests.replay.record [name ...]`.
 
-Record anew only when the writer's behaviour was changed on purpose and under `workflow.patched` or with a new run;
-otherwise a failing replay says that running writers would be stopped by the new code.
+Record anew only when the writer's behaviour was changed on purpose, in a new release of the decisions; otherwise a
+failing replay says that running writers would be stopped by the new code.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ async def renewed(writer: Writer) -> None:
 
 
 async def held(writer: Writer) -> None:
-    """Release 2: changes that stay in MariaDB behind a dead letter until it is decided on, and alerts in lists."""
+    """Changes that stay in MariaDB behind a dead letter until it is decided on, and alerts in lists."""
     await answered(writer, "a", Reply.REJECTED)
     await writer.until(lambda: writer.world.told("dead-letter"))
     for _ in range(3):
@@ -128,7 +128,7 @@ async def held(writer: Writer) -> None:
 
 
 async def resolved(writer: Writer) -> None:
-    """Release 2: somebody else's writes halt the writer, which is told; what is resolved is in doubt no longer."""
+    """Somebody else's writes halt the writer, which is told; what is resolved is in doubt no longer."""
     await answered(writer, "a", Reply.APPLIED)
     await writer.until_quiet()
     writer.world.oldhost.foreign_write(0)
@@ -158,7 +158,7 @@ async def urgent(writer: Writer) -> None:
 
 
 async def turns(writer: Writer) -> None:
-    """Release 4: keys that change again, TXN changes of their units in between."""
+    """Keys that change again, TXN changes of their units in between."""
     for number in range(30):
         await writer.take(LWW, f"unit-{number}", "first")
     await writer.skip(60)
@@ -171,7 +171,7 @@ async def turns(writer: Writer) -> None:
 
 
 async def properties(writer: Writer) -> None:
-    """Release 5: a storm of one property, and others beside it, in the lanes while OldHost is busy."""
+    """A storm of one property, and others beside it, in the lanes while OldHost is busy."""
     await answered(writer, "first", Reply.APPLIED)
     await writer.until_quiet()
     writer.world.may_send.clear()
@@ -186,7 +186,7 @@ async def properties(writer: Writer) -> None:
 
 
 async def carried(writer: Writer) -> None:
-    """Release 5: a run that takes over a snapshot of version 3, told of its own release (recorded: the last one)."""
+    """A run that takes over a snapshot, told of its own release (recorded: the last one)."""
     await answered(writer, "a", Reply.REJECTED)
     await writer.until(lambda: writer.world.told("dead-letter"))
     await writer.take(TXN, "a")
@@ -204,7 +204,7 @@ async def carried(writer: Writer) -> None:
 
 
 async def quick(writer: Writer) -> None:
-    """Release 6: sends to a quick host, longer than those of release 5, and an emergency that overtakes them."""
+    """Sends to a quick host, and an emergency that overtakes them."""
     writer.world.oldhost.service_ms = 20.0
     for number in range(30):
         await answered(writer, f"unit-{number}", Reply.APPLIED)
@@ -218,7 +218,7 @@ async def quick(writer: Writer) -> None:
 
 
 async def rebuilt(writer: Writer) -> None:
-    """Release 7: a run that rebuilds its state during a ban which is over by MariaDB's clock (recorded: that run)."""
+    """A run that rebuilds its state during a ban which is over by MariaDB's clock (recorded: that run)."""
     await answered(writer, "a", Reply.BAN)
     await writer.until(lambda: writer.world.told("ban"))
     await writer.skip(60)
@@ -232,7 +232,7 @@ async def rebuilt(writer: Writer) -> None:
 
 
 async def calm(writer: Writer) -> None:
-    """Release 8: long sends of LWW keys; shorter ones while TXN changes arrive; an emergency that overtakes them."""
+    """Long sends of LWW keys; shorter ones while TXN changes arrive; an emergency that overtakes them."""
     for number in range(40):
         await writer.take(LWW, f"unit-{number}", "first")
     writer.world.may_send.clear()
@@ -248,7 +248,7 @@ async def calm(writer: Writer) -> None:
 
 
 async def mended(writer: Writer) -> None:
-    """Release 9: a dead letter was decided without the writer; the next sweep ends its hold."""
+    """A dead letter was decided without the writer; the next sweep ends its hold."""
     await writer.take(TXN, "a")
     await answered(writer, "b", Reply.REJECTED)
     await writer.until(lambda: writer.world.told("dead-letter"))
@@ -259,12 +259,12 @@ async def mended(writer: Writer) -> None:
 
 
 async def given_up(writer: Writer) -> None:
-    """Release 10: a worker is taken for dead, and one of its sends reports when the next session is open."""
+    """A worker is taken for dead, and one of its sends reports when the next session is open."""
     await two_sends_given_up(writer)
 
 
 async def by_hand(writer: Writer) -> None:
-    """Release 11: a person fails the activity that records alerts."""
+    """A person fails the activity that records alerts."""
     writer.world.stuck.append("raise_alerts")
     await answered(writer, "a", Reply.REJECTED)
     await alerts_failed_by_hand(writer)
@@ -272,7 +272,7 @@ async def by_hand(writer: Writer) -> None:
 
 
 async def ended_worker(writer: Writer) -> None:
-    """Release 12: a worker is said to have ended; timers are set though one of its sends is still under way."""
+    """A worker is said to have ended; timers are set though one of its sends is still under way."""
     await session_given_up(writer)
     await writer.take(LWW, "unit-1")
     await writer.until_status(lambda status: status["debounced"] == 1)
@@ -282,7 +282,7 @@ async def ended_worker(writer: Writer) -> None:
 
 
 async def begun_anew(writer: Writer) -> None:
-    """Release 13: a run without a past, whose first opening fails, closes what its predecessor had told."""
+    """A run without a past, whose first opening fails, closes what its predecessor had told."""
     await writer.until_state("SENDING")
     writer.world.opening_fails = 10
     await answered(writer, "unit-1", Reply.LOST_BEFORE)
@@ -296,7 +296,7 @@ async def begun_anew(writer: Writer) -> None:
 
 
 async def outlives_clocks(writer: Writer) -> None:
-    """Release 14: debounce, a ban, and time between; a clock that goes back can't be played here."""
+    """Debounce, a ban, and time between; a clock that goes back can't be played here."""
     for number in range(8):
         await writer.take((LWW, TXN)[number % 2], f"unit-{number % 3}", f"state {number}")
     await writer.skip(200)

@@ -242,7 +242,7 @@ class Books:
         self.epoch += 1
         self.sequence = 0
         if self.halted:
-            return OpeningHalted(self.halted, "halted")
+            return OpeningHalted(self.halted)
         banned_until_ms = max(self.banned_until_ms, self.oldhost.banned_until_ms)
         if now_ms < banned_until_ms:
             return OpeningPostponed(banned_until_ms - now_ms, "ban")
@@ -252,7 +252,7 @@ class Books:
         self.oldhost.catch_up(now_ms)
         if difference := self._compare(self.oldhost.expected):
             self.halted = difference
-            return OpeningHalted(difference, "halted")
+            return OpeningHalted(difference)
         settled = self._settle_below(self.oldhost.expected)
         bound = [row.change for row in self._in_doubt().values()]
         asked = [self.changes[one] for one in unsettled if self.changes[one] not in settled]

@@ -28,7 +28,7 @@ LONGER_MS = 2**62
 WAITING_MAX = 5_000
 # Transactions whose fates are read in one poll; each is one operation, with what it superseded.
 SEQUENCES_MAX = 500
-# Older fates that the relay numbers late (by an older release) do not raise alerts.
+# Older fates that the relay numbers late do not raise alerts.
 NEWS_DAYS = 1
 
 _LOOK = text(

@@ -28,7 +28,7 @@ _RELAY = text(
 class Process:
     """`seen_at`: its last report; for a relay, when its lease ends. `has_left`: it reported that it stops; without
     that, a process that is not at work was killed, is frozen, or can't reach the database. `knows_release`: the newest
-    release of the writer's decisions that a worker can begin; None: it does not report that.
+    release of the writer's decisions that a worker can begin; None: of a relay.
     """
 
     name: str

@@ -201,7 +201,7 @@ async def test_a_worker_that_takes_its_lock_again_has_not_ended(
 async def test_a_worker_that_never_held_its_lock_is_not_said_to_have_ended(
     engine: Engine, asking: Engine, temporal: Temporal
 ) -> None:
-    """One of an older release, or with its lock on another server."""
+    """Its lock may be on another server."""
     WorkerPresence(engine, HOSTS, "b").begin()
     change_sql(engine, f"INSERT INTO nonce_ledger (host, epoch, owner) VALUES ('{HOST}', 1, 'b')")
     async with watched_by("a", asking, temporal) as watch:

@@ -53,7 +53,7 @@ def test_an_event_comes_back_as_it_went(event: object, hint: Any) -> None:
     [
         ("open", {"epoch": 3, "task_queue": "queue", "expected_nonce": 501}, SessionOpened(3, "queue", 501)),
         ("wait", {"wait_ms": 2000, "reason": "ban"}, OpeningPostponed(2000, "ban")),
-        ("halt", {"reason": "foreign"}, OpeningHalted("", "foreign")),
+        ("halt", {"message": "foreign"}, OpeningHalted("foreign")),
     ],
 )
 def test_an_answer_of_an_earlier_release_had_one_shape_for_all(state: str, told: dict[str, Any], event: object) -> None:
