@@ -122,16 +122,6 @@ def test_a_reader_whose_fates_were_forgotten_is_told_where_to_go_on(shop: httpx.
     assert ids(poll(shop, None)) == [kept]
 
 
-def test_a_cursor_of_the_release_before_is_gone_and_says_so(shop: httpx.Client, engine: Engine) -> None:
-    change_id = make(shop, "k")
-    with engine.begin() as connection:
-        end(connection, change_id)
-    answer = shop.get("/api/changes", params={"since": "1767225600000000-17"})
-    assert answer.status_code == 410
-    assert "older release" in answer.json()["detail"]
-    assert ids(poll(shop, answer.json()["oldest_cursor"])) == [change_id]
-
-
 def test_a_retried_change_comes_again_with_its_next_fate(shop: httpx.Client, engine: Engine) -> None:
     change_id = make(shop, "k", "checked_in")
     with engine.begin() as connection:

@@ -12,7 +12,7 @@ TURNS = "oldhost_sync/policy/turn_rules.py"
 MUTANTS = (
     Mutant(
         "no send gives way",
-        (Patch(MACHINE, "return self.gives_way and not self.session.bound_list_was_cut", "return False"),),
+        (Patch(MACHINE, "return not self.session.bound_list_was_cut", "return False"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         "a send that nobody took gives up the others",
-        (Patch("oldhost_sync/policy/session_lifecycle.py", "GIVES_UP_TOGETHER and event.silent:", "GIVES_UP_TOGETHER:"),),
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "        if event.silent:\n", "        if event:\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -96,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         "held changes kept in the machine",
-        (Patch(COALESCER, "        if not self._keeps_held:\n            return self._leave_all(entity, hold)\n", ""),),
+        (Patch(COALESCER, "        return self._leave_all(entity, hold)\n", "        return 0\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -106,12 +106,15 @@ MUTANTS = (
     ),
     Mutant(
         "a draining writer that is woken by what it does not begin",
-        (Patch(MACHINE, "        begins = not self.draining or self.release == RELEASE_MIN\n", "        begins = True\n"),),
+        (
+            Patch(MACHINE, "self.lifecycle.reopens_at_ms if not self.draining else None", "self.lifecycle.reopens_at_ms"),
+            Patch(MACHINE, "self.sweeping.at_ms if not self.draining and self._may_sweep", "self.sweeping.at_ms if self._may_sweep"),
+        ),
         levels=(UNIT,),
     ),
     Mutant(
         "an LWW key goes by when it is due",
-        (Patch(TURNS, "by_first_change=release >= FIRST_CHANGED_FIRST", "by_first_change=False"),),
+        (Patch("oldhost_sync/policy/pending_operation.py", "self.first_at_ms if self.ref.priority_class is _LWW else change_id", "self.due_at_ms if self.ref.priority_class is _LWW else change_id"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -131,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         "properties take turns that the oldest change can't afford",
-        (Patch(TURNS, "now_ms - first_ms + waiting_ms < self.oldest_first_ms", "now_ms - first_ms < self.oldest_first_ms"),),
+        (Patch(TURNS, "now_ms - first_ms + waiting_ms < OLDEST_FIRST_MS", "now_ms - first_ms < OLDEST_FIRST_MS"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -141,7 +144,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is too old is forecast as if it had turns only",
-        (Patch("oldhost_sync/policy/load_monitor.py", "oldest_first_ms=coalescer.rules.oldest_first_ms,", "oldest_first_ms=None,"),),
+        (Patch("oldhost_sync/policy/lane_walk.py", "OLDEST_FIRST_MS - now_ms", "100 * OLDEST_FIRST_MS - now_ms"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -151,17 +154,22 @@ MUTANTS = (
     ),
     Mutant(
         "an older release's run gets a newer one's snapshot",
-        (Patch("oldhost_sync/policy/release.py", "    if _has_number(mark, _SNAPSHOT_MARK):\n", "    if False:\n"),),
+        (Patch("oldhost_sync/policy/snapshot.py", "range(VERSION_MIN, release + 1)", "range(VERSION_MIN, VERSION + 1)"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a run of the first release has no mark",
+        (Patch("oldhost_sync/policy/release.py", "range(RELEASE, RELEASE_MIN - 1, -1)", "range(RELEASE, RELEASE_MIN, -1)"),),
         levels=(RELEASES,),
     ),
     Mutant(
         "a ban is over when MariaDB's clock says so",
-        (Patch("oldhost_sync/policy/bans.py", "lasts=lasts", "lasts=False"),),
+        (Patch("oldhost_sync/policy/breaker.py", "if left_ms > 0 or now_ms - self.banned_at_ms < self._window_ms():", "if left_ms > 0:"),),
         levels=(SIMULATION,),
     ),
     Mutant(
         "alerts whose activity was ended by hand are forgotten",
-        (Patch("oldhost_sync/policy/coalesced_alerts.py", "        self._waiting = {**again, **self._waiting}\n", ""),),
+        (Patch("oldhost_sync/policy/alerts.py", "        self._waiting = {**again, **self._waiting}\n", ""),),
         levels=(BY_HAND,),
     ),
     Mutant(

@@ -32,12 +32,12 @@ RELEASE_WATCH = "oldhost_sync/worker/release_watch.py"
 MUTANTS = (
     Mutant(
         "a reset run waits for its activities",
-        (Patch("workflows/sync_writer.py", 'return self.reception.was_reset and workflow.patched("reset-leaves-at-once")', "return False"),),
+        (Patch("workflows/sync_writer.py", "        return self.reception.was_reset\n", "        return False\n"),),
         levels=(RESETS,),
     ),
     Mutant(
         "a run leaves in the task that may bring its activities' results",
-        (Patch("workflows/sync_writer.py", 'return not self._leaves_at_once and workflow.patched("results-before-leaving")', "return False"),),
+        (Patch("workflows/sync_writer.py", "looks_again=not self._leaves_at_once", "looks_again=False"),),
         levels=(LEAVING,),
     ),
     Mutant(
@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         "signals that a terminated run left unread are not looked for",
-        (Patch("workflows/reception.py", "(given.unrecorded or not self._continued_run_id)", "given.unrecorded"),),
+        (Patch("workflows/reception.py", "self.recovering = given.unrecorded or not self._continued_run_id", "self.recovering = given.unrecorded"),),
         levels=(SIGNALS,),
     ),
     Mutant(
@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run is begun with what this worker knows, whoever is at work beside it",
-        (Patch(RELEASE_WATCH, "return min(known.smallest, RELEASE)", "return RELEASE"),),
+        (Patch(RELEASE_WATCH, "return max(min(known.smallest, RELEASE), RELEASE_MIN)", "return RELEASE"),),
         levels=(RELEASES,),
     ),
     Mutant(
@@ -198,7 +198,7 @@ MUTANTS = (
     ),
     Mutant(
         "the alerts of a new run are numbered by the clock alone",
-        (Patch("oldhost_sync/policy/coalesced_alerts.py", "        self.sequence = max(self.sequence, sequence)\n", "        pass\n"),),
+        (Patch("oldhost_sync/policy/alerts.py", "        self.sequence = max(self.sequence, sequence)\n", "        pass\n"),),
         levels=(STARTS,),
     ),
 )  # fmt: skip

@@ -48,20 +48,6 @@ def test_an_event_comes_back_as_it_went(event: object, hint: Any) -> None:
     assert CONVERTER.from_payload(CONVERTER.to_payload(event), hint) == event
 
 
-@pytest.mark.parametrize(
-    ("state", "told", "event"),
-    [
-        ("open", {"epoch": 3, "task_queue": "queue", "expected_nonce": 501}, SessionOpened(3, "queue", 501)),
-        ("wait", {"wait_ms": 2000, "reason": "ban"}, OpeningPostponed(2000, "ban")),
-        ("halt", {"message": "foreign"}, OpeningHalted("foreign")),
-    ],
-)
-def test_an_answer_of_an_earlier_release_had_one_shape_for_all(state: str, told: dict[str, Any], event: object) -> None:
-    shape = {"epoch": 0, "task_queue": "", "expected_nonce": 0, "fates": [], "bound": [], "more_bound": False}
-    shape |= {"wait_ms": 0, "reason": "", "message": ""}
-    assert read({"state": state, **shape, **told}, OpeningReported) == event
-
-
 def test_a_report_of_an_earlier_release_may_lack_what_came_later() -> None:
     assert read({"fates": [], "session_open": True}, SendEnded) == SendEnded()
 
