@@ -112,10 +112,10 @@ async def test_arguments_too_many_are_ignored(stage: Stage) -> None:
         "nonsense",
         {"refs": "nonsense"},
         {"refs": [1, None, [], {}, "abcdef", [1, "LWW", "unit", "a", "e"]]},
-        {"refs": [[1e999, "LWW", "unit", "a", "e", 1]]},
-        {"refs": [[10**30, "TXN", "unit", "a", "e", 1]]},
-        {"refs": [[-1, "TXN", "unit", "a", "e", 1], [1, "TXN", "", "a", "e", 1], [1, "BEST", "unit", "a", "e", 1]]},
-        {"refs": [[1, "TXN", "unit", "x" * 10_000, "e", 1], [1, "TXN", "unit", "a", "e", -5]]},
+        {"refs": [[1e999, "LWW", "unit", "a", "e", 1, ""]]},
+        {"refs": [[10**30, "TXN", "unit", "a", "e", 1, ""], [1, "BEST", "unit", "a", "e", 1, ""]]},
+        {"refs": [[-1, "TXN", "unit", "a", "e", 1, ""], [1, "TXN", "", "a", "e", 1, ""]]},
+        {"refs": [[1, "TXN", "unit", "x" * 10_000, "e", 1, ""], [1, "TXN", "unit", "a", "e", -5, ""]]},
         raw(b"\xff"),
     ],
     ids=range(8),
@@ -130,7 +130,7 @@ async def test_refs_that_are_none_are_told_to_people(stage: Stage, batch: Any) -
 async def test_the_good_refs_of_a_bad_batch_are_taken(stage: Stage) -> None:
     async with stage.writer() as writer:
         ref = await writer.world.accept(TXN, "a")
-        good: list[Any] = [ref.change_id, "TXN", "unit", "a", ref.event_type, ref.accepted_at_ms]
+        good: list[Any] = [ref.change_id, "TXN", "unit", "a", ref.event_type, ref.accepted_at_ms, ""]
         await writer.handle.signal("enqueue", {"refs": ["bad", good, None]})
         await writer.until(lambda: writer.world.applied_ids == [1])
 

@@ -122,9 +122,9 @@ class ChangeRoutes:
     async def feed(self, request: Request, since: Since = None, limit: Limit = limits.PAGE_DEFAULT) -> Response:
         """Every fate once, in the order in which they were decided; none is skipped, even if transactions overlap.
 
-        410: fates after this cursor have been deleted (they are kept for 90 days). Read
-        the present state of what you follow (`GET /api/units`), and continue from `oldest_cursor`. An application does
-        not get the fates of other tokens' changes, so a page may be short or empty although there is `more`.
+        410: fates after this cursor have been deleted (they are kept for 90 days). Read the present state of what you
+        follow (`GET /api/units`), and continue from `oldest_cursor`. An application does not get the fates of other
+        tokens' changes, so a page may be short or empty although there is `more`.
         """
         host = self._dependencies.host
         if since == LATEST:

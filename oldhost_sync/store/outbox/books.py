@@ -5,8 +5,9 @@ cursor over the fates, in `counted_fates`, and updated when it moves. Fates beyo
 without a fate are counted at each query.
 
 The stored numbers are used only if they can't be out of date: the cursor was moved together with them (else it differs
-from `booked_sequence`), and no halt was resolved since (`resolved_epoch`: only a resolve takes back final fates). Otherwise the whole outbox is counted, until
-:func:`check_books` has stored new numbers. Each statement reads one snapshot, so its numbers are consistent.
+from `booked_sequence`), and no halt was resolved since (`resolved_epoch`: only a resolve takes back final fates).
+Otherwise the whole outbox is counted, until :func:`check_books` has stored new numbers. Each statement reads one
+snapshot, so its numbers are consistent.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ already past it, and a clock may be set back. So fates are numbered: a transacti
 that sees a number sees all fates with smaller ones. A change that is retried loses its number, and appears again with
 its next fate.
 
-A fate that was decided without a number (a refused submission) gets one from the relay soon afterwards. Pruning increases `feed_horizon`: a reader whose cursor is older has missed fates and gets an
-error.
+A fate that was decided without a number (a refused submission) gets one from the relay soon afterwards. Pruning
+increases `feed_horizon`: a reader whose cursor is older has missed fates and gets an error.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ async def send_half_characters(client: Client, host: str) -> None:
         with contextlib.suppress(WorkflowUpdateFailedError):
             await writer.execute_update("apply_now", change)
     for place in (2, 3, 4):
-        ref: list[Any] = [10**6, "EMERGENCY", "unit", "U1", "guest_locked_out", 1]
+        ref: list[Any] = [10**6, "EMERGENCY", "unit", "U1", "guest_locked_out", 1, ""]
         ref[place] = HALF
         await writer.signal("enqueue", {"refs": [ref]})
     for update in ("pause", "resume", "flush"):

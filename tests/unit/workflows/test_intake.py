@@ -29,7 +29,7 @@ from workflows.messages import (
     why_unprintable,
 )
 
-REF: list[Any] = [7, "TXN", "unit", "u1", "checked_in", 1_780_000_000_000]
+REF: list[Any] = [7, "TXN", "unit", "u1", "checked_in", 1_780_000_000_000, ""]
 odd_values = st.sampled_from(
     [
         "\ud800",
