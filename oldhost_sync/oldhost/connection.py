@@ -15,7 +15,6 @@ import select
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Protocol
 
 from oldhost_sync.oldhost.answer_limit import CLOSE_SECONDS, AnswerLimit
@@ -97,7 +96,7 @@ class OldHostConnection:
         self._listened = 0.0  # of this exchange, before `finish`
         self._limit = limit or AnswerLimit()
         self._answers = 0
-        self.has_served = False  # it gave an answer that is no refusal
+        self.has_served = False  # it gave an answer of OldHost's kind, not a proxy's page
 
     def is_alive(self) -> bool:
         """False, and closed for good, when the host has closed it or sent an unexpected byte."""
@@ -164,7 +163,7 @@ class OldHostConnection:
             quiet_until = max(self._began + reply_seconds, self._clock() + to_listen)
             response = self._read(self._socket, _Wait(self._clock, until, quiet_until), while_waiting)
             self._answers += 1
-            self.has_served = self.has_served or response.status < HTTPStatus.BAD_REQUEST
+            self.has_served = self.has_served or response.body.startswith(b"{")
             whole = response.reusable
             return response
         finally:

@@ -15,7 +15,7 @@ from oldhost_sync.oldhost.errors import ExchangeCut, NoConnection
 from oldhost_sync.oldhost.look_up import SockAddress
 from oldhost_sync.oldhost.name_watch import LOOK_UPS_TO_MOVE, NAME_WATCH_SECONDS, NameWatch
 from oldhost_sync.oldhost.wire import encode_ask
-from tests.foreign_host.answer import Answer, page
+from tests.foreign_host.answer import Answer, in_use, page
 from tests.foreign_host.host import ForeignHost
 
 NAME = Address("oldhost.example", 8100, "oldhost.example:8100")
@@ -143,6 +143,15 @@ def test_an_address_that_connects_and_gives_no_good_answer_comes_after_the_other
         for _ in range(3):
             asked(connector, names)
     assert (len(first.connected_at), len(second.connected_at)) == (3, 4)
+
+
+def test_an_address_whose_host_serves_another_connection_keeps_its_place() -> None:
+    with ForeignHost(always=lambda request: in_use()) as first, ForeignHost() as second:
+        names = Names([(socket.AF_INET, (host.address, host.port)) for host in (first, second)])
+        connector = Connector(NAME, names.clock, names.resolve)
+        for _ in range(3):
+            asked(connector, names)
+        assert (len(first.connected_at), second.connected_at) == (3, [])
 
 
 def test_after_an_address_that_connects_and_stays_silent_the_next_one_is_tried() -> None:
