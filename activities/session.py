@@ -18,6 +18,7 @@ from sqlalchemy.engine import Engine
 from temporalio import activity
 
 from oldhost_sync.oldhost.address import Address
+from oldhost_sync.oldhost.connection_pace import ConnectionPace
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.exchange import Exchange
@@ -78,6 +79,7 @@ class SessionActivities:
     _connectors: dict[str, Connector] = field(default_factory=dict)
     _reply_timeout: dict[str, ReplyTimeout] = field(default_factory=dict)
     _first_contact: dict[str, FirstContact] = field(default_factory=dict)
+    _pace: dict[str, ConnectionPace] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _opens_no_more: threading.Event = field(default_factory=threading.Event)
     _leaving: threading.Event = field(default_factory=threading.Event)
@@ -218,6 +220,7 @@ class SessionActivities:
             beat=beat,
             reply_timeout=self._reply_timeout_of(host),
             first_contact=self._first_contact_with(host),
+            pace=self._pace_of(host),
             listener=None if self.tracer is None else partial(_trace, self.tracer, host),
         )
 
@@ -236,6 +239,10 @@ class SessionActivities:
     def _first_contact_with(self, host: str) -> FirstContact:
         with self._lock:
             return self._first_contact.setdefault(host, FirstContact())
+
+    def _pace_of(self, host: str) -> ConnectionPace:
+        with self._lock:
+            return self._pace.setdefault(host, ConnectionPace())
 
     def ledger(self, host: str) -> Ledger:
         clock = MachineClock(self.clock)

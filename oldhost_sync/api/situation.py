@@ -110,10 +110,30 @@ _WAITS = {
         "Check what is between the worker and OldHost, such as a proxy.",
         False,
     ),
+    "UNAUTHORIZED": (
+        "OldHost, or a proxy before it, refuses our credentials or our address.",
+        "Let the worker's address in there: this product sends no credentials. The alert no-progress has the status.",
+        False,
+    ),
+    "REFUSED": (
+        "OldHost, or a proxy before it, refuses every request.",
+        "The alert no-progress has the status. Check OldHost and what is before it; the writer asks again by itself.",
+        False,
+    ),
+    "SILENT": (
+        "OldHost takes connections and gives no answer in time.",
+        "Check OldHost. If it is only slow, raise SYNC_REQUEST_TIMEOUT_SECONDS and SYNC_SETTLE_SECONDS of all workers.",
+        False,
+    ),
 }
 _CONNECTS = {
     "settle": ("An operation may still be applied late; the writer waits for the settle time.", _NOTHING, True),
     "connection": ("OldHost can't be reached.", "Check OldHost and the network; the writer keeps trying.", False),
+    "in-use": (
+        "OldHost serves another connection.",
+        "It may still work on our last request. If this lasts, look for a frozen worker, or another program.",
+        False,
+    ),
     "keep-alive": ("OldHost closes the connection after each answer.", "Enable keep-alive at OldHost.", False),
     "database": ("The worker can't reach MariaDB.", "Check MariaDB; the writer continues when it is back.", False),
     "fenced": ("Another worker has taken over.", _NOTHING, True),

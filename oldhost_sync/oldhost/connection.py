@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from oldhost_sync.oldhost.answer_limit import CLOSE_SECONDS, AnswerLimit
+from oldhost_sync.oldhost.connection_end import Ending
 from oldhost_sync.oldhost.errors import (
     ConnectionClosed,
     ExchangeCut,
@@ -40,10 +41,16 @@ Heartbeat = Callable[[], None]
 
 
 class HostConnection(Protocol):
-    """What a session needs of its connection; the simulation has its own. `authority`: for the Host header."""
+    """What a session needs of its connection; the simulation has its own.
+
+    `authority`: for the Host header. `ending`: why it carries nothing more, as far as OldHost ended it.
+    """
 
     @property
     def authority(self) -> str: ...
+
+    @property
+    def ending(self) -> Ending: ...
 
     def is_alive(self) -> bool: ...
 
@@ -62,6 +69,7 @@ class _Wait:
 
     clock: Clock
     until: float
+    timeout_seconds: float
     quiet_until: float = math.inf
 
     @property
@@ -73,7 +81,9 @@ class _Wait:
         self.quiet_until += max(0.0, seconds - SLICE_SECONDS)
 
     def given_up(self) -> str:
-        return "past the deadline" if self.clock() >= self.until else "for longer than its answers take"
+        if self.clock() < self.until:
+            return "silent for longer than its answers take"
+        return f"no whole answer within {self.timeout_seconds:g} s (SYNC_REQUEST_TIMEOUT_SECONDS)"
 
 
 class OldHostConnection:
@@ -92,10 +102,12 @@ class OldHostConnection:
         self._clock = clock
         self.authority = authority
         self._until: float | None = None  # the deadline of the exchange on the wire
+        self._timeout_seconds = 0.0
         self._began = 0.0
         self._listened = 0.0  # of this exchange, before `finish`
         self._limit = limit or AnswerLimit()
         self._answers = 0
+        self.ending = Ending.NONE
         self.has_served = False  # it gave an answer of OldHost's kind, not a proxy's page
 
     def is_alive(self) -> bool:
@@ -104,9 +116,12 @@ class OldHostConnection:
             return False
         if self._limit.is_reached(self._answers) and not ready(self._socket, CLOSE_SECONDS, writing=False):
             self._limit.outlived()
+        self.ending = Ending.QUIET
         try:
-            self._socket.recv(1, socket.MSG_PEEK)
+            if self._socket.recv(1, socket.MSG_PEEK):
+                self.ending = Ending.STRAY
         except BlockingIOError:
+            self.ending = Ending.NONE
             return True
         except OSError:
             pass
@@ -124,10 +139,10 @@ class OldHostConnection:
         if self._until is not None:
             raise InvariantViolated("an operation is on the wire already")
         self._began, self._listened = self._clock(), 0.0
-        self._until = self._began + timeout_seconds
+        self._until, self._timeout_seconds = self._began + timeout_seconds, timeout_seconds
         written = False
         try:
-            self._write(self._socket, request, _Wait(self._clock, self._until), while_waiting)
+            self._write(self._socket, request, _Wait(self._clock, self._until, timeout_seconds), while_waiting)
             written = True
         finally:
             if not written:
@@ -161,10 +176,11 @@ class OldHostConnection:
         try:
             to_listen = max(0.0, min(reply_seconds, SLICE_SECONDS) - self._listened)
             quiet_until = max(self._began + reply_seconds, self._clock() + to_listen)
-            response = self._read(self._socket, _Wait(self._clock, until, quiet_until), while_waiting)
+            wait = _Wait(self._clock, until, self._timeout_seconds, quiet_until)
+            response = self._read(self._socket, wait, while_waiting)
             self._answers += 1
             self.has_served = self.has_served or response.body.startswith(b"{")
-            whole = response.reusable
+            whole, self.ending = response.reusable, response.ending
             return response
         finally:
             if not whole:
@@ -216,7 +232,7 @@ class OldHostConnection:
             if ready(sock, min(SLICE_SECONDS, max(0.0, left)), writing=writing):
                 return
             if left <= 0:
-                raise Silent(f"silent {wait.given_up()}")
+                raise Silent(wait.given_up())
             wait.looked(self._clock() - began)
             while_waiting()
 

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.refused_request import RefusedRequest
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
-from oldhost_sync.oldhost.wire import AskAnswer, encode_ask, read_ask
+from oldhost_sync.oldhost.retry_after import retry_after_seconds, told_by_header
+from oldhost_sync.oldhost.wire import (
+    Ambiguous,
+    Banned,
+    Busy,
+    ConnectionInUse,
+    Expected,
+    OutOfRange,
+    encode_ask,
+    read_ask,
+)
+
+Told = Expected | OutOfRange | Banned | Busy | ConnectionInUse | RefusedRequest
 
 
 def ask(
     connection: HostConnection, limits: SessionLimits, beat: Heartbeat, clock: Clock, reply_timeout: ReplyTimeout
-) -> AskAnswer:
+) -> Told:
     """Ask once, with the full request timeout; raises HostErrors. The answer's time counts for the reply timeout."""
     began = clock()
     connection.begin(
@@ -18,4 +31,7 @@ def ask(
     )
     response = connection.finish(while_waiting=beat)
     reply_timeout.answered(clock() - began, operation=False)
-    return read_ask(response.status, response.body)
+    answer, seconds = read_ask(response.status, response.body), retry_after_seconds(response.retry_after, response.date)
+    return (
+        RefusedRequest(response.status, seconds) if isinstance(answer, Ambiguous) else told_by_header(answer, seconds)
+    )

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
+from oldhost_sync.oldhost.connection_end import why_hung_up
+from oldhost_sync.oldhost.connection_pace import ConnectionPace
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.errors import (
     Fenced,
@@ -19,6 +21,7 @@ from oldhost_sync.oldhost.errors import (
     InvariantViolated,
     LedgerHalted,
     LedgerUnavailable,
+    Silent,
     Unreadable,
 )
 from oldhost_sync.oldhost.exchange import ExchangeListener
@@ -27,22 +30,21 @@ from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition
+from oldhost_sync.oldhost.refused_request import RefusedRequest
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.session import Session
-from oldhost_sync.oldhost.wire import Ambiguous, Banned, Busy, ConnectionInUse, Expected, OutOfRange
+from oldhost_sync.oldhost.wire import Banned, Busy, ConnectionInUse, Expected, OutOfRange
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SessionOpened
 from oldhost_sync.policy.wire_ref import to_wire
 
 Connect = Callable[[], HostConnection]
 
 # Causes that may be gone in a moment: retried during the opening, before the writer is told to come back.
-_TRIED_AGAIN = frozenset({"connection", "busy", "unreadable"})
+_TRIED_AGAIN = frozenset({"connection", "in-use", "silent", "busy"})
+# What a look that comes early must not hide behind the settle time.
+_REFUSED = frozenset({"ban", "credentials", "refused", "unreadable"})
 # More operations are bound than the ledger listed: this session gives nothing back.
 ALL_BOUND = 2**63
-_NO_KEEP_ALIVE = (
-    "OldHost closes the connection after each answer (HTTP/1.0, or 'Connection: close'): it must keep it open"
-)
-
 
 Reading = Expected | OutOfRange
 # A connection, and OldHost's reading over it.
@@ -92,6 +94,7 @@ class Opening:
     newest: tuple[int, ...] = ()
     reply_timeout: ReplyTimeout = field(default_factory=ReplyTimeout)
     first_contact: FirstContact = field(default_factory=FirstContact)
+    pace: ConnectionPace = field(default_factory=ConnectionPace)
     listener: ExchangeListener | None = None
 
     def open(self) -> Ended:
@@ -153,25 +156,27 @@ class Opening:
         The end of the settle time is waited for here, if it is near (None: it has come); else the writer waits.
         """
         until = self.clock() + taken.settle_wait_ms / 1000
-        pauses = () if taken.newest_written is None else (0.0, *self.limits.early_look_pauses)
+        also, pauses = "", () if taken.newest_written is None else (0.0, *self.limits.early_look_pauses)
         for pause in pauses:
             if self.clock() + pause >= until:
                 break
             self._rest(pause)
             early = self._look_once(taken, min(over_at, until))
-            if early is not None:
+            if isinstance(early, OpeningPostponed) and early.reason not in _REFUSED:
+                also = f"; {early.message}"
+            elif early is not None:
                 return early
         left = until - self.clock()
         if pauses and left <= pauses[-1]:
             self._rest(left)
             return None
-        return OpeningPostponed(max(round(left * 1000), 1), "settle", f"{len(taken.in_doubt)} in doubt")
+        return OpeningPostponed(max(round(left * 1000), 1), "settle", f"{len(taken.in_doubt)} in doubt{also}")
 
     def _look_once(self, taken: TakenOver, until: float) -> Ended | None:
-        """None: OldHost does not say (yet) that everything that may have been written was applied."""
+        """None: OldHost does not say (yet) that everything that may have been written has used its nonce."""
         reached = self._try_to_reach(taken, until, _LastReading())
         if isinstance(reached, OpeningPostponed):
-            return reached if reached.reason == "ban" else None
+            return reached
         connection, reading = reached
         if taken.newest_written is None or isinstance(reading, OutOfRange) or reading.nonce <= taken.newest_written:
             if isinstance(reading, Expected):
@@ -303,6 +308,8 @@ class Opening:
             self._rest(self.limits.connect_pause_seconds)
 
     def _try_to_reach(self, taken: TakenOver, over_at: float, last: _LastReading) -> Reached | OpeningPostponed:
+        if (early := self.pace.postpones(self.clock())) is not None:
+            return early
         try:
             connection = self.connect()
         except HostError as error:
@@ -313,9 +320,12 @@ class Opening:
             if isinstance(read, OpeningPostponed):
                 return read
             kept = True
+            self.pace.answered(operation=False)
             return connection, read
         except Unreadable as error:
-            return self._come_back("unreadable", str(error))
+            return self._refused(str(error))
+        except Silent as error:
+            return self._come_back("silent", f"OldHost takes the connection and our request: {error}")
         except HostError as error:
             return self._come_back("connection", str(error))
         finally:
@@ -344,7 +354,7 @@ class Opening:
             if self.clock() >= over_at:
                 break
             if readings and not connection.is_alive():
-                return self._hung_up(readings)
+                return self._hung_up(connection, readings)
             answer = ask(connection, self.limits, self.beat, self.clock, self.reply_timeout)
             match answer:
                 case Expected() | OutOfRange():
@@ -352,7 +362,7 @@ class Opening:
                     readings += 1
                     before, last.value = last.value, answer
                     if answer == before or answer in certain:
-                        return answer if connection.is_alive() else self._hung_up(readings)
+                        return answer if connection.is_alive() else self._hung_up(connection, readings)
                 case Busy(retry_after):
                     self._rest(self.limits.busy_pause(retry_after))
                 case _:
@@ -361,20 +371,23 @@ class Opening:
             return self._come_back("busy", "OldHost stays busy when it is asked for the expected nonce")
         return self._come_back("unsteady", f"the expected nonce kept changing; the last reading was {last.value}")
 
-    def _not_told(self, answer: Banned | ConnectionInUse | Ambiguous, epoch: int) -> OpeningPostponed:
+    def _not_told(self, answer: Banned | ConnectionInUse | RefusedRequest, epoch: int) -> OpeningPostponed:
         match answer:
             case Banned(retry_after):
                 return OpeningPostponed(self.ledger.ban(epoch, self.limits.ban_span(retry_after)), "ban")
             case ConnectionInUse():
                 self.reply_timeout.found_unfinished(self.clock())
-                return self._come_back("connection", "OldHost serves another connection")
-            case Ambiguous(why, unreadable):
-                return self._come_back("unreadable" if unreadable else "connection", why)
+                return self._come_back("in-use", "OldHost serves another connection")
+            case RefusedRequest():
+                return self._refused(answer)
 
-    def _hung_up(self, answers: int) -> OpeningPostponed:
-        if answers > 1:
-            return self._come_back("connection", f"OldHost closed the connection after {answers} answers")
-        return self._come_back("keep-alive", _NO_KEEP_ALIVE)
+    def _refused(self, refusal: RefusedRequest | str) -> OpeningPostponed:
+        """A whole answer that is none: the next connections follow after growing pauses."""
+        return self.pace.refused(self.clock(), refusal, self.limits.ban_seconds)
+
+    def _hung_up(self, connection: HostConnection, answers: int) -> OpeningPostponed:
+        reason, why = why_hung_up(connection.ending, answers)
+        return self._refused(why) if reason == "unreadable" else self._come_back(reason, why)
 
     def _come_back(self, reason: str, message: str) -> OpeningPostponed:
         return OpeningPostponed(round(self.limits.come_back_seconds * 1000), reason, message)

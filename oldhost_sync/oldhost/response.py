@@ -6,9 +6,11 @@ A reader serves one exchange. It never guesses: a response that is invalid, too 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from oldhost_sync.oldhost.connection_end import Ending
 
 # Head and body, with what comes before them. The protocol's longest answer has some hundred bytes; a proxy's HTML error
 # page still fits.
@@ -22,11 +24,17 @@ class NotAResponse(Exception):  # noqa: N818 - says what came
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A complete response. `reusable`: the connection may carry the next request."""
+    """A complete response. `reusable`: the connection may carry the next request; `ending`: why it may not.
+
+    `retry_after`, `date`: these headers, empty if they are absent.
+    """
 
     status: int
     body: bytes
     reusable: bool
+    ending: Ending = field(default=Ending.NONE, compare=False)
+    retry_after: str = field(default="", compare=False)
+    date: str = field(default="", compare=False)
 
 
 class ResponseReader:
@@ -45,6 +53,7 @@ class ResponseReader:
         self._ends_with_connection = True
         self._has_head = False
         self._body = b""
+        self._retry_after = self._date = ""
         self._response: Response | None = None
 
     def feed(self, data: bytes) -> Response | None:
@@ -60,7 +69,7 @@ class ResponseReader:
         # The parser does not tell where a response ends: one that is whole before the last byte has bytes behind it.
         self._parse(data[:-1])
         if self._response is not None:
-            return Response(self._response.status, self._response.body, reusable=False)
+            return replace(self._response, reusable=False, ending=Ending.STRAY)
         self._parse(data[-1:])
         return self._response
 
@@ -74,7 +83,15 @@ class ResponseReader:
     def _ended(self) -> Response:
         if not (self._has_head and self._ends_with_connection):
             raise NotAResponse("closed before the answer was complete")
-        return Response(self._parser.get_status_code(), self._body, reusable=False)
+        return self._complete(Ending.OLD_VERSION if self._is_old else Ending.WITH_ANSWER)
+
+    @property
+    def _is_old(self) -> bool:
+        return bool(self._parser.get_http_version() != "1.1")
+
+    def _complete(self, ending: Ending) -> Response:
+        reusable = ending is Ending.NONE
+        return Response(self._parser.get_status_code(), self._body, reusable, ending, self._retry_after, self._date)
 
     def on_message_begin(self) -> None:
         if self._response is not None:
@@ -82,6 +99,10 @@ class ResponseReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
+        if name == b"retry-after":
+            self._retry_after = value.decode("latin-1").strip()
+        elif name == b"date":
+            self._date = value.decode("latin-1").strip()
         if name not in {b"transfer-encoding", b"content-length"}:
             return
         if not self._ends_with_connection:
@@ -101,10 +122,10 @@ class ResponseReader:
         self._body += data
 
     def on_message_complete(self) -> None:
-        if (status := self._parser.get_status_code()) < 200:  # an interim response: the final one follows
+        if self._parser.get_status_code() < 200:  # an interim response: the final one follows
             if not self._ends_with_connection:
                 raise NotAResponse("an interim response with a body")
             self._begin()
         else:
-            reusable = self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"
-            self._response = Response(status, self._body, reusable)
+            keeps = Ending.NONE if self._parser.should_keep_alive() else Ending.ANNOUNCED
+            self._response = self._complete(Ending.OLD_VERSION if self._is_old else keeps)

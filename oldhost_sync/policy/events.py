@@ -35,10 +35,11 @@ class SessionOpened:
 class OpeningPostponed:
     """No session yet: try again in `wait_ms`. `reason`:
 
-    "ban" · "settle" (an operation is in doubt) · "connection" (none, or OldHost serves another one) · "busy" ·
-    "unsteady" (the expected nonce changes from one reading to the next) · "unreadable" (the answers do not follow the
-    protocol) · "keep-alive" (OldHost closes the connection after each answer) · "database" · "fenced" · "leaving" (the
-    worker stops) · "pause" (by an operator, and the writer does not know).
+    "ban" · "settle" (an operation is in doubt) · "connection" (none, or it was lost) · "in-use" (OldHost serves another
+    one) · "silent" (no answer within the request timeout) · "credentials" (they are refused) · "refused" (every request
+    is) · "busy" · "unsteady" (the expected nonce changes from one reading to the next) · "unreadable" (the answers do
+    not follow the protocol) · "keep-alive" (OldHost closes the connection after each answer) · "database" · "fenced" ·
+    "leaving" (the worker stops) · "pause" (by an operator, and the writer does not know).
     """
 
     wait_ms: int = 0

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from oldhost_sync.policy.writer_policy import NO_PROGRESS_MS, REOPEN_MS_MAX, REOPEN_MS_MIN
 
 # The state that `status` shows, if the last reason for the standstill begins with this word.
-STATES = {"busy": "BUSY", "unsteady": "UNSTEADY", "unreadable": "UNREADABLE"}
+STATES = {
+    "busy": "BUSY",
+    "unsteady": "UNSTEADY",
+    "unreadable": "UNREADABLE",
+    "credentials": "UNAUTHORIZED",
+    "refused": "REFUSED",
+    "silent": "SILENT",
+}
 
 
 @dataclass

@@ -22,6 +22,8 @@ from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import Heartbeat, HostConnection, OldHostConnection
+from oldhost_sync.oldhost.connection_end import Ending
+from oldhost_sync.oldhost.connection_pace import ConnectionPace
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
@@ -177,6 +179,10 @@ class WatchedConnection:
     def close(self) -> None:
         self._connection.close()
 
+    @property
+    def ending(self) -> Ending:
+        return self._connection.ending
+
 
 class Stage:
     """OldHost, the database, and processes that come and go."""
@@ -187,6 +193,7 @@ class Stage:
         self.limits = limits
         self.opened: list[Session] = []
         self.first_contact = FirstContact()
+        self.pace = ConnectionPace()
 
     # ------------------------------------------------------------------------------------------------- acting
 
@@ -215,6 +222,7 @@ class Stage:
             beat=lambda: None,
             reply_timeout=process.reply_timeout,
             first_contact=self.first_contact,
+            pace=self.pace,
         )
 
     def session(self, process: Process | None = None) -> Session:
@@ -224,8 +232,8 @@ class Stage:
     def opening(self, process: Process | None = None) -> Opened:
         outcome = self.open(process)
         while isinstance(outcome, OpeningPostponed):
-            assert outcome.reason in {"settle", "ban", "connection"}, outcome
-            if outcome.reason != "connection":
+            assert outcome.reason in {"settle", "ban", "connection", "in-use"}, outcome
+            if outcome.reason not in {"connection", "in-use"}:
                 self.world.age(outcome.wait_ms / 1000)
             outcome = self.open(process)
         assert isinstance(outcome, Opened), outcome

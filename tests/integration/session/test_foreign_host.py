@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from oldhost_sync.policy.events import OpeningPostponed
+from tests.foreign_host.answer import Answer, expects, page
 from tests.integration.session.foreign_stage import ForeignStage
-from tests.integration.session.stage import outcomes, send
+from tests.integration.session.stage import Process, outcomes, send
 
 pytestmark = pytest.mark.mariadb
 
@@ -25,3 +28,114 @@ def test_answers_in_chunks_are_read(foreign: ForeignStage) -> None:
     assert outcomes(send(foreign.session(), ids)) == ["APPLIED"] * 3
     assert len(foreign.host.connected_at) == 1
     foreign.check_clean()
+
+
+def postponed(foreign: ForeignStage, process: Process | None = None) -> OpeningPostponed:
+    outcome = foreign.open(process)
+    assert isinstance(outcome, OpeningPostponed), outcome
+    return outcome
+
+
+REFUSALS = [
+    (page(401), "credentials", "status 401 (Unauthorized)"),
+    (page(403), "credentials", "status 403 (Forbidden)"),
+    (page(407), "credentials", "status 407"),
+    (page(429), "refused", "status 429 (Too Many Requests)"),
+    (page(500), "refused", "status 500"),
+    (page(599), "refused", "status 599"),
+    (page(404), "refused", "status 404"),
+    (page(200), "unreadable", "status 200 (OK)"),
+    (page(302), "unreadable", "status 302"),
+    (Answer(cut=9), "unreadable", "can't be read"),
+    (replace(expects(501), stray=b"!"), "unreadable", "bytes come behind"),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason", "words"), REFUSALS)
+def test_a_host_that_refuses_is_connected_to_six_times_a_minute_at_most_and_named(
+    foreign: ForeignStage, answer: Answer, reason: str, words: str
+) -> None:
+    foreign.host.refuse_all(answer)
+    process, pauses = Process(), []
+    while process.clock_offset < 60:
+        waiting = postponed(foreign, process)
+        assert (waiting.reason, words in waiting.message) == (reason, True), waiting
+        pauses.append(waiting.wait_ms)
+        process.clock_offset += waiting.wait_ms / 1000
+    assert len(foreign.host.connected_at) == len(pauses) == 6
+    assert pauses == sorted(pauses)
+
+
+def test_who_comes_before_the_pause_is_over_hears_the_cause_and_makes_no_connection(foreign: ForeignStage) -> None:
+    foreign.host.refuse_all(page(401))
+    first = postponed(foreign)
+    second = postponed(foreign)
+    assert (second.reason, second.message) == (first.reason, first.message)
+    assert second.wait_ms <= first.wait_ms
+    assert len(foreign.host.connected_at) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "wait_ms"),
+    [("120", 120_000), ("86400", 900_000), ("Wed, 21 Oct 2026 07:30:00 GMT", 120_000), ("soon", 1_000), ("-5", 1_000)],
+)
+def test_the_pause_is_as_long_as_the_host_asks_and_no_longer_than_a_ban(
+    foreign: ForeignStage, header: str, wait_ms: int
+) -> None:
+    headers = {"Retry-After": header, "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}
+    foreign.host.refuse_all(Answer(503, headers=headers))
+    assert postponed(foreign).wait_ms == wait_ms
+
+
+def test_a_ban_whose_length_is_in_the_header_only_lasts_that_long(foreign: ForeignStage) -> None:
+    foreign.host.refuse_all(Answer(403, {"error": "banned"}, headers={"Retry-After": "60"}))
+    waiting = postponed(foreign)
+    assert (waiting.reason, waiting.wait_ms) == ("ban", 60_500)
+
+
+def test_after_a_refusal_a_good_answer_ends_the_pauses(foreign: ForeignStage) -> None:
+    foreign.host.refuse_all(page(503))
+    process = Process()
+    for _ in range(3):
+        process.clock_offset += postponed(foreign, process).wait_ms / 1000
+    foreign.host.always = None
+    foreign.opening(process).session.close("over")
+    foreign.host.refuse_all(page(503))
+    process.clock_offset += foreign.limits.settle_seconds
+    assert postponed(foreign, process).wait_ms == 1_000
+
+
+@pytest.mark.parametrize(
+    ("more", "how"),
+    [
+        ({"version": "1.0"}, "it speaks HTTP/1.0"),
+        ({"headers": {"Connection": "close"}}, "its answer says 'Connection: close'"),
+        ({"ends": True}, "without announcing it"),
+    ],
+)
+def test_a_host_that_ends_each_connection_is_told_apart_by_how(
+    foreign: ForeignStage, more: dict[str, Any], how: str
+) -> None:
+    foreign.session().close("over")
+    foreign.host.says = 502  # so that one reading is not enough
+    foreign.host.always = lambda request: replace(foreign.host.by_the_protocol(request), **more)
+    waiting = postponed(foreign)
+    assert (waiting.reason, how in waiting.message) == ("keep-alive", True), waiting.message
+
+
+def test_a_host_that_is_slower_than_the_timeout_is_told_with_the_setting_to_change(foreign: ForeignStage) -> None:
+    foreign.host.always = lambda request: replace(foreign.host.by_the_protocol(request), delay=1.0)
+    waiting = postponed(foreign)
+    assert waiting.reason == "silent"
+    assert "no whole answer within 0.4 s (SYNC_REQUEST_TIMEOUT_SECONDS)" in waiting.message
+
+
+def test_the_wait_for_the_settle_time_does_not_hide_why_the_host_can_not_be_asked(foreign: ForeignStage) -> None:
+    session = foreign.session()
+    foreign.host.refuse_all(Answer(resets=True))
+    assert outcomes(send(session, [foreign.world.record()])) == ["BOUND"]
+    waiting = postponed(foreign)
+    assert waiting.reason == "settle"
+    assert "connection was lost while reading" in waiting.message
+    foreign.host.refuse_all(page(401))
+    assert postponed(foreign).reason == "credentials"

@@ -444,7 +444,7 @@ def test_the_watch_lets_go_when_another_session_took_over(stage: Stage) -> None:
     session = stage.session()
     waiting = stage.open()
     assert isinstance(waiting, OpeningPostponed)
-    assert waiting.reason == "connection"
+    assert waiting.reason == "in-use"
     assert not session.watch()
     assert isinstance(stage.open(), Opened)
 

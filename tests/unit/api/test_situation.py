@@ -10,6 +10,7 @@ import pytest
 
 from oldhost_sync.api.situation import Observations, Tone, Word, judge
 from oldhost_sync.policy.alert_kinds import KINDS
+from oldhost_sync.policy.progress import STATES
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.audit import AuditedAct
 from oldhost_sync.store.ledger.halt_decision import HaltDecision
@@ -170,7 +171,7 @@ def test_in_a_ban_a_halt_that_is_decided_is_none_any_more() -> None:
     assert "then decide" not in said.why + said.next_step
 
 
-@pytest.mark.parametrize("state", ["CONNECTING", "REBUILDING", "RENEWING", "BUSY", "UNSTEADY", "UNREADABLE", "NEW"])
+@pytest.mark.parametrize("state", ["CONNECTING", "REBUILDING", "RENEWING", *STATES.values(), "NEW"])
 def test_whatever_else_the_writer_says_is_a_wait_with_a_reason(state: str) -> None:
     said = judge(Observations(NOW, a_writer(state), condition=a_condition()))
     assert said.word is Word.WAITING
@@ -178,7 +179,15 @@ def test_whatever_else_the_writer_says_is_a_wait_with_a_reason(state: str) -> No
     assert said.next_step
 
 
-@pytest.mark.parametrize("waiting_for", ["settle", "connection", "keep-alive", "database", "fenced"])
+@pytest.mark.parametrize("state", list(STATES.values()))
+def test_each_of_oldhosts_faults_has_words_of_its_own(state: str) -> None:
+    plain = judge(Observations(NOW, a_writer("CONNECTING"), condition=a_condition()))
+    said = judge(Observations(NOW, a_writer(state), condition=a_condition()))
+    assert said.why != plain.why
+    assert said.tone is Tone.WARNING
+
+
+@pytest.mark.parametrize("waiting_for", ["settle", "connection", "in-use", "keep-alive", "database", "fenced"])
 def test_a_wait_for_a_session_says_what_it_waits_for(waiting_for: str) -> None:
     plain = judge(Observations(NOW, a_writer("CONNECTING"), condition=a_condition()))
     said = judge(
