@@ -6,7 +6,7 @@
 ARG PYTHON_IMAGE=python:3.11.15-slim@sha256:90744cff8f32887f075c47d747a173ff333e9e98801667af93c357fa9f5e28ff
 
 FROM ${PYTHON_IMAGE} AS build
-ARG VERSION=0.2.0
+ARG VERSION=1.0.0
 WORKDIR /src
 RUN python -m venv /app && python -m venv /build
 COPY requirements.txt requirements-build.txt ./
@@ -28,7 +28,7 @@ RUN /app/bin/python -I -c "from importlib.metadata import version; import sys; \
     && /app/bin/python -I bill_of_materials.py > /app/bill-of-materials.json
 
 FROM ${PYTHON_IMAGE}
-ARG VERSION=0.2.0
+ARG VERSION=1.0.0
 ARG REVISION=unknown
 ARG PYTHON_IMAGE
 LABEL org.opencontainers.image.title="oldhost-sync" \

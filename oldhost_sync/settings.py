@@ -100,7 +100,6 @@ class Settings(BaseSettings):
     host: str = Field(
         default="oldhost", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Name of the host this writer serves"
     )
-
     debounce_seconds: Wait = Field(default=120.0, description="How long an LWW key must be quiet before it is sent")
     max_wait_seconds: Wait = Field(
         default=600.0, description="The longest time that further changes may delay an LWW key"
@@ -132,7 +131,6 @@ class Settings(BaseSettings):
         default=300.0, description="How often the writer searches for outstanding changes that it does not hold"
     )
     probe_seconds: Span = Field(default=100.0, description="How often an idle writer compares its nonce with OldHost's")
-
     release_max: int | None = Field(
         default=None,
         ge=RELEASE_MIN,
@@ -155,7 +153,6 @@ class Settings(BaseSettings):
     retention_alerts_days: Days = Field(
         default=limits.RETENTION_DAYS, description="How long closed alerts and late emergencies are kept"
     )
-
     oldhost_urls: Annotated[dict[str, str], NoDecode] = Field(
         default_factory=dict,
         repr=False,

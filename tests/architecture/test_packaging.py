@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 from tests.architecture.project_files import ROOT, project_files
@@ -41,7 +42,7 @@ def test_an_image_of_another_version_than_its_label_says_is_not_built() -> None:
     (command,) = re.findall(
         r"^RUN /app/bin/python -I (-c .*?) \\\n +&&", (ROOT / "Dockerfile").read_text(), re.MULTILINE | re.DOTALL
     )
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = metadata.version("oldhost-sync")
     script = f"{sys.executable} {command}".replace("\\\n", "")
 
     def built(said: str) -> subprocess.CompletedProcess[str]:
