@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
@@ -34,7 +33,6 @@ LISTED_AGAIN = timedelta(seconds=1)
 RUNS_LISTED_MAX = 1_000
 BEAT_SECONDS = 1.0
 SUBMIT_CHANGE = "submit_change"
-RECORDING = "record_submissions"
 
 
 @dataclass(slots=True)
@@ -60,17 +58,13 @@ class TemporalHistories:
 
     def events_of(self, host: str, run_id: str, beat: Heartbeat) -> RunEvents:
         found = RunEvents()
-        token, first, tasks = b"", True, 0
+        token, first = b"", True
         while first or token:
             first = False
             page = self._wait(self._page(host, run_id, token), beat)
-            tasks += sum(
-                event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in page.history.events
-            )
             self._wait(self._read(page.history.events, found), beat)
             token = page.next_page_token
             beat()
-        found.knows_places = found.knows_places or not tasks  # no workflow task ever completed: no signal has a key yet
         return found
 
     def _wait(self, question: Coroutine[Any, Any, T], beat: Heartbeat) -> T:
@@ -122,10 +116,6 @@ class TemporalHistories:
                 found.gives_again = cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
             elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
                 found.gives_again = False
-            elif event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
-                found.knows_places = found.knows_places or await self._is_release(event)
-            elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED and not found.knows_places:
-                await self._read_scheduled(event, found)
 
     async def _read_signal(self, event: HistoryEvent, found: RunEvents) -> None:
         attributes = event.workflow_execution_signaled_event_attributes
@@ -134,24 +124,6 @@ class TemporalHistories:
             at = event.event_time.ToDatetime(UTC)
             payload = payloads[0] if payloads else Payload()
             found.signals.append(SignalEvent(attributes.request_id, at, payload, given_again=found.gives_again))
-
-    async def _is_release(self, event: HistoryEvent) -> bool:
-        """Whether this marks a run that derives keys from the signals' places (release 2 and later)."""
-        for details in event.marker_recorded_event_attributes.details.values():
-            for payload in details.payloads:
-                try:
-                    if json.loads(payload.data).get("id", "").startswith("release-"):
-                        return True
-                except (ValueError, AttributeError):
-                    continue
-        return False
-
-    async def _read_scheduled(self, event: HistoryEvent, found: RunEvents) -> None:
-        attributes = event.activity_task_scheduled_event_attributes
-        if attributes.activity_type.name != RECORDING:
-            return
-        (given,) = await self.client.data_converter.decode(list(attributes.input.payloads), [messages.Submissions])
-        found.scheduled += [item.fallback_key for item in given.items if item.source == "signal"]
 
     async def _decode(self, payloads: list[Payload]) -> list[Payload]:
         codec = self.client.data_converter.payload_codec

@@ -77,13 +77,9 @@ class SignalEvent:
 
 @dataclass(slots=True)
 class RunEvents:
-    """The relevant part of a run's history. `scheduled`: keys of the submissions given to an activity, in order.
-    `gives_again`: what is read next was given again by a reset.
-    """
+    """The relevant part of a run's history. `gives_again`: what is read next was given again by a reset."""
 
     signals: list[SignalEvent] = field(default_factory=list)
-    scheduled: list[str] = field(default_factory=list)
-    knows_places: bool = False
     gives_again: bool = False
 
 
@@ -183,9 +179,6 @@ class RecoveryActivities:
                 continue
             key = signal_key(run.original_run_id, place, signal.payload.data)
             submissions.append(Submission(intake.read_change(RawValue(signal.payload)), key))
-        if not events.knows_places:  # release 1: keys were random, and are in the activities' inputs
-            for submission, key in zip(submissions, events.scheduled, strict=False):
-                submission.fallback_key = key
         return submissions, too_old
 
     def _record(self, host: str, submissions: Sequence[Submission], blocked: set[tuple[str, str]]) -> int:

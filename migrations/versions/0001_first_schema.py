@@ -234,7 +234,7 @@ def upgrade() -> None:
         sa.Column("began_at", MOMENT, server_default=NOW, nullable=False),
         sa.Column("seen_at", MOMENT, server_default=NOW, nullable=False),
         sa.Column("left_at", MOMENT, nullable=True),
-        sa.Column("knows_release", sa.SmallInteger(), nullable=True),
+        sa.Column("knows_release", sa.SmallInteger(), nullable=False),
         sa.PrimaryKeyConstraint("host", "name"),
         mysql_charset="utf8mb4",
         mysql_engine="InnoDB",

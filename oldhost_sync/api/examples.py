@@ -67,7 +67,7 @@ _NEXT = {
 _WORKFLOW = {
     "host": "oldhost",
     "state": "SENDING",
-    "release": 5,
+    "release": 1,
     "paused": None,
     "breaker": {"state": "CLOSED", "reason": "", "remaining_ms": 0},
     "session": {

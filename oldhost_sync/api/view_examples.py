@@ -231,7 +231,7 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
                 "seen_at": "2026-05-01T12:01:00Z",
                 "at_work": True,
                 "has_left": False,
-                "knows_release": 5,
+                "knows_release": 1,
             }
         ],
         "sessions": [

@@ -24,7 +24,7 @@ DETAIL_LENGTH_MAX = 2 * TEXT_LENGTH_MAX
 @dataclass(frozen=True, slots=True)
 class AuditedAct:
     """One act: `action` (pause, resolve, discard …), who, why, and on which change. `channel`, `verified`: see
-    :class:`oldhost_sync.policy.actor.Actor`; both None for acts of versions before 0.2.
+    :class:`oldhost_sync.policy.actor.Actor`.
     """
 
     act_id: int

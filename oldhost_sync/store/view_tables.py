@@ -70,7 +70,7 @@ host_sessions = table(
 )
 
 # Workers, each as it reports itself (store/worker_presence.py); those not seen for a day are deleted. `knows_release`:
-# the newest release of the writer's decisions that it can begin a run with; NULL: its version does not report that.
+# the newest release of the writer's decisions that it can begin a run with.
 workers = table(
     "workers",
     by_host(),
@@ -78,7 +78,7 @@ workers = table(
     stamp("began_at"),
     stamp("seen_at"),
     Column("left_at", UtcDateTime),
-    Column("knows_release", SmallInteger),
+    Column("knows_release", SmallInteger, nullable=False),
 )
 
 # What each token used in each of the last 60 minutes (store/token_usage.py): a ring buffer; `minute`: since 1970.

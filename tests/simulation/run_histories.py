@@ -93,7 +93,7 @@ class SimulatedHistories:
 
     def events_of(self, host: str, run_id: str, beat: Heartbeat) -> RunEvents:
         self._ask(beat)
-        return RunEvents(list(self._server.records.record(run_id).signals), [], knows_places=True)
+        return RunEvents(list(self._server.records.record(run_id).signals))
 
     def _ask(self, beat: Heartbeat) -> None:
         self._server.hub.sleep(0.005 + self._server.hub.random.random() * 0.02)

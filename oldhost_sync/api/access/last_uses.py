@@ -49,6 +49,6 @@ class LastUses:
             return
         try:
             await self._database.run(lambda connection: note_uses(connection, self._host, uses))
-        except (Problem, StoreError, SQLAlchemyError):  # also tables of an older version
+        except (Problem, StoreError, SQLAlchemyError):
             return
         self._waiting.clear()

@@ -57,7 +57,7 @@ class RetentionDays:
             replace(one, request_id=one.request_id if self.have_ids else "", given_again=place in again)
             for place, one in enumerate(given)
         ]
-        self.events[run] = RunEvents(given, [], knows_places=True)
+        self.events[run] = RunEvents(given)
 
     def runs_before(self, host: str, run_id: str, beat: Heartbeat) -> list[str]:
         return list(self.starts)[::-1]
@@ -184,14 +184,3 @@ def test_a_signal_older_than_what_the_outbox_keeps_is_told_and_not_recorded_agai
 def test_a_first_start_has_nothing_to_look_for(world: MariaWorld) -> None:
     assert recover(world, RetentionDays()).runs == 0
     assert alerts(world) == []
-
-
-def test_the_keys_of_a_run_begun_before_0_2_are_those_it_gave_its_activities(world: MariaWorld) -> None:
-    histories = RetentionDays()
-    histories.add("older", 1, 2)
-    histories.events["older"].knows_places = False
-    histories.events["older"].scheduled = ["made-by-chance"]
-    recover(world, histories)
-    keys = [row[0] for row in world.read("SELECT idempotency_key FROM outbox_events ORDER BY id")]
-    assert keys[0] == "made-by-chance"
-    assert keys[1].startswith("signal/older/2/")

@@ -195,8 +195,8 @@ def test_the_sessions_page_says_plainly_which_processes_are_at_work(vera: httpx.
     for name, seconds in ages.items():
         run_sql(
             engine,
-            "INSERT INTO workers (host, name, seen_at, left_at) VALUES (:host, :name, UTC_TIMESTAMP(6) - "
-            "INTERVAL :s SECOND, IF(:name = 'former-worker', seen_at, NULL))",
+            "INSERT INTO workers (host, name, knows_release, seen_at, left_at) VALUES (:host, :name, 1, "
+            "UTC_TIMESTAMP(6) - INTERVAL :s SECOND, IF(:name = 'former-worker', seen_at, NULL))",
             host=HOST, name=name, s=seconds,
         )  # fmt: skip
     shown = page(vera, "/sessions")

@@ -59,7 +59,7 @@ def connection_id(engine: Engine) -> int:
 
 
 def say(connection: Connection) -> None:
-    connection.exec_driver_sql(f"INSERT INTO workers (host, name) VALUES ('{HOST}', 'w')")
+    connection.exec_driver_sql(f"INSERT INTO workers (host, name, knows_release) VALUES ('{HOST}', 'w', 1)")
 
 
 def test_a_refused_write_closes_all_connections_of_its_pool(app: Engine, switch: Switch) -> None:

@@ -1,4 +1,4 @@
-"""Events are the results of activities: they come back as they went, and those of earlier releases are read."""
+"""Events are the results of activities: they come back as they went, and those of the release before are read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_event_comes_back_as_it_went(event: object, hint: Any) -> None:
     assert CONVERTER.from_payload(CONVERTER.to_payload(event), hint) == event
 
 
-def test_a_report_of_an_earlier_release_may_lack_what_came_later() -> None:
+def test_a_report_of_the_release_before_may_lack_what_came_later() -> None:
     assert read({"fates": [], "session_open": True}, SendEnded) == SendEnded()
 
 
