@@ -13,6 +13,7 @@ from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.books import BookCount
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.group_commit import GroupCommit
+from oldhost_sync.api.last_refusal import LastRefusal
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.planner_process import PlannerProcess
 from oldhost_sync.api.refused_writes import RefusedWrites
@@ -27,7 +28,7 @@ class Dependencies:
     """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's policy from the settings.
 
     `quotas` holds each token to the limits of `of_each_token`. The dependencies of all hosts of a process share the
-    database's connections and the tracer.
+    database's connections, the tracer and the last refusal.
     """
 
     host: str
@@ -40,6 +41,7 @@ class Dependencies:
     policy: WriterPolicy = field(default_factory=WriterPolicy)
     tracer: Tracer | None = None
     of_each_token: Quotas = field(default_factory=Quotas)
+    last_refusal: LastRefusal = field(default_factory=LastRefusal)
     # The tokens of each host that this process serves, SYNC_HOST's first; empty: it serves only `host`.
     tokens_by_host: Mapping[str, Tokens] = field(default_factory=dict)
     books: BookCount = field(init=False)

@@ -84,6 +84,8 @@ PAGE_DEFAULT, PAGE_MAX = 50, 500
 # How long probes share one result of the database check, good or bad; a check that takes longer than the second value
 # counts as failed.
 READY_SECONDS = 1.0
+# How long a refused write counts while no other write is tried: longer than most probes' interval.
+READY_REFUSED_SECONDS = 15.0
 READY_LOOK_SECONDS_MAX = 2.0
 
 # How long clients should wait before they ask the feed again.

@@ -58,6 +58,8 @@ class ApiMiddleware:
         self._metrics = dependencies.metrics
         self._refused = dependencies.refused
         self._refused_writes = dependencies.refused_writes
+        self._last_refusal = dependencies.last_refusal
+        self._clock = dependencies.clock
         self._quotas = dependencies.quotas
         self._strangers = AnonymousRateLimit()
 
@@ -96,8 +98,10 @@ class ApiMiddleware:
             return
         if PROBLEM_KEY in scope:
             self._refused_writes.note(scope[PROBLEM_KEY])
+            self._last_refusal.note(scope[PROBLEM_KEY], self._clock())
         elif status < HTTPStatus.BAD_REQUEST:
             self._refused_writes.recorded()
+            self._last_refusal.recorded()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         door = door_to(self._doors, scope["path"])

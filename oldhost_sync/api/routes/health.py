@@ -1,7 +1,8 @@
 """Liveness, readiness and metrics of the process.
 
 Liveness and readiness reveal nothing, so they need no token; metrics need one (role viewer or ops). Ready means that
-the database takes writes, has this release's schema and knows the hosts; Temporal is not needed to accept changes.
+the database takes writes, has this release's schema and knows the hosts, and has not just refused a change; Temporal is
+not needed to accept changes.
 """
 
 from __future__ import annotations
@@ -60,8 +61,11 @@ class HealthRoutes:
         return Health(status="ok")
 
     async def ready(self) -> Any:
-        """503 if no change can be recorded now. The database is checked at most once a second."""
-        problem = await self._readiness.see()
+        """503 if no change can be recorded now. The database is checked at most once a second. A change that it refused
+        counts, too, for 15 s or until it takes one.
+        """
+        of_writes = self._dependencies.last_refusal.standing(self._dependencies.clock())
+        problem = await self._readiness.see() or of_writes
         # Not raised: the problem is shared, and every raise would add to its traceback.
         return Health(status="ok") if problem is None else problem.response()
 

@@ -47,6 +47,21 @@ def outbox_away(server: PrivateMariaDB, database_url: str) -> Iterator[None]:
             cursor.execute(f"RENAME TABLE {outbox}_away TO {outbox}")
 
 
+@contextmanager
+def disk_full(server: PrivateMariaDB, database_url: str) -> Iterator[None]:
+    """Meanwhile each new row of the outbox is refused with the error of a table that can't grow."""
+    database = make_url(database_url).database
+    full = "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table is full'"
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE TRIGGER `{database}`.full BEFORE INSERT ON `{database}`.outbox_events FOR EACH ROW {full}"
+        )
+        try:
+            yield
+        finally:
+            cursor.execute(f"DROP TRIGGER `{database}`.full")
+
+
 def alerts_of(engine: Engine, are_there: Callable[[Sequence[Row[Any]]], bool]) -> Sequence[Row[Any]]:
     """What the API's own task has stored, once it has."""
     last = time.monotonic() + STORED_WITHIN_SECONDS
@@ -80,6 +95,29 @@ def test_writes_that_are_refused_for_long_open_one_alert_with_the_databases_reas
         "The API could not record changes. The last answer was: Nothing was recorded: it is not set up (a table is "
         "missing); run `oldhost-sync migrate`."
     )
+
+
+def test_a_full_disk_that_no_probe_sees_makes_the_process_not_ready_until_a_write_is_taken(
+    database_url: str, mariadb_server: PrivateMariaDB, writer: ScriptedWriter
+) -> None:
+    """MariaDB's own error for a full disk; it still updates rows in place, as the probe does."""
+    clock = Clock()
+    database = Database(connect_for_api(database_url), clock=clock)
+    dependencies = Dependencies(HOST, TOKENS, database, writer, clock=clock)
+    with served(create_app(dependencies)) as address, httpx.Client(base_url=address) as client:
+        client.headers["Authorization"] = "Bearer shop"
+        assert client.get("/readyz").status_code == 200
+        with disk_full(mariadb_server, database_url):
+            refused = client.post("/api/changes", json=DOOR_CODE)
+            assert (refused.status_code, client.get("/readyz").status_code) == (503, 503)
+            assert "table full" in client.get("/readyz").json()["detail"]
+            clock.now += limits.READY_REFUSED_SECONDS + 1
+            assert client.get("/readyz").status_code == 200  # nobody has tried since
+            assert client.post("/api/changes", json=DOOR_CODE).status_code == 503
+            assert client.get("/readyz").status_code == 503
+        clock.now += limits.DATABASE_PROBE_SECONDS
+        assert client.post("/api/changes", json=DOOR_CODE).status_code == 202
+        assert client.get("/readyz").status_code == 200
 
 
 def test_a_batch_of_which_a_part_is_refused_counts_as_a_refused_write(
