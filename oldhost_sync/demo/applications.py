@@ -21,6 +21,8 @@ from oldhost_sync.planner import Arrival
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.temporal.client import writer_handle
 
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
 CONNECTIONS = 12
 # A request that is answered 503 or not at all is repeated under the same key.
 ATTEMPTS_MAX = 8
@@ -139,14 +141,14 @@ class Applications:
 
     async def _connection(self) -> None:
         """One kept-alive connection; opened again when the server closes it."""
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        streams: Streams | None = None
         try:
             while True:
                 due, change = await self._due.get()
                 for attempt in range(ATTEMPTS_MAX):
                     try:
                         streams = streams or await asyncio.open_connection(*self._address)
-                        status, answer = await _ask(streams, request_of(change, self._token, self._named))
+                        status, answer = await ask(streams, request_of(change, self._token, self._named))
                     except (OSError, asyncio.IncompleteReadError, ValueError) as error:
                         streams, status, answer = None, 0, str(error)
                     if status not in {0, 503}:
@@ -188,7 +190,8 @@ class Applications:
             self.receipts.apply_now[str(answer["status"])] += 1
 
 
-async def _ask(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], request: bytes) -> tuple[int, str]:
+async def ask(streams: Streams, request: bytes) -> tuple[int, str]:
+    """Send a request; returns the answer's status and body."""
     reader, writer = streams
     writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")

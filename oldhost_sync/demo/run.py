@@ -1,4 +1,6 @@
-"""The run: start the stack and the applications, ban once in the middle, wait until all is sent, give the verdict."""
+"""The run: start the stack and the applications, ban once in the middle, wait until all is sent, submit a burst at real
+speed, give the verdict.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from temporalio.client import Client
 
 from oldhost_sync.demo import diagram
 from oldhost_sync.demo.applications import Applications
+from oldhost_sync.demo.burst import PER_SECOND, Burst, BurstClient, burst_of
 from oldhost_sync.demo.compression import Compressed, environment, plan_for, settings_for
 from oldhost_sync.demo.facts import Admin, books, gather
 from oldhost_sync.demo.picture import DemoFigures, DemoProgress, headline, table
@@ -93,7 +96,7 @@ def _play(stack: Stack, compressed: Compressed, console: Console, begun: float) 
     took = f"It took {time.monotonic() - begun:.0f} s."
     if broken:
         console.print(f"[bold red]FAILED[/]: {len(broken)} of the promises above were not kept. {took}")
-        for problem in run.receipts.failed[:5]:
+        for problem in (run.receipts.failed + run.burst.failed)[:5]:
             console.print(problem, style="red", markup=False)
         return 1
     console.print(f"[bold green]PASSED[/]: all promises above were kept. {took}")
@@ -140,7 +143,17 @@ class _Demonstration:
                     await task
         facts = await asyncio.to_thread(gather, self._engine, self._host, self._admin)
         load = (os.getloadavg()[0], os.cpu_count() or 1)
-        return Run(self._compressed, started_at, self._ban, predicted, receipts, facts, load)
+        burst = await self._burst()
+        return Run(self._compressed, started_at, self._ban, predicted, receipts, facts, load, burst)
+
+    async def _burst(self) -> Burst:
+        """After all that, 300 changes a second in real time: OldHost takes its real time for each operation."""
+        real, played = self._compressed.real, self._compressed.played
+        changes = burst_of(real, len(self._changes))
+        self._console.print(f"[dim]{len(changes):,} changes at {PER_SECOND}/s in real time[/]")
+        slower = {"name": "slow", "extra_ms": real.latency_ms - played.latency_ms}
+        await asyncio.to_thread(self._admin.ask, "/faults", slower)
+        return await BurstClient(self._stack.addresses.api, self._stack.tokens[Role.APP]).make(changes)
 
     async def _ban_once(self) -> None:
         played = self._compressed.played

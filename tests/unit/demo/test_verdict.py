@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from oldhost_sync.demo.applications import Receipts, key_of, payload_of, request_of, ways
+from oldhost_sync.demo.burst import Burst
 from oldhost_sync.demo.compression import environment, peak, settings_for
 from oldhost_sync.demo.facts import Change, Facts, Record
 from oldhost_sync.demo.verdict import Run, failed, verdict
@@ -41,7 +42,14 @@ def perfect() -> Run:
         stats={"gaps": 0, "replays": 0, "bans": 1},
     )
     receipts = Receipts(accepted={"http": [key_of(change) for change in CHANGES], "signal": [], "apply_now": []})
-    return Run(COMPRESSED, STARTED_AT, BAN, rehearse(COMPRESSED.played, changes=CHANGES), receipts, facts)
+    return Run(
+        COMPRESSED, STARTED_AT, BAN, rehearse(COMPRESSED.played, changes=CHANGES), receipts, facts, None, burst()
+    )
+
+
+def burst() -> Burst:
+    """3,000 changes, each answered after 20 ms; one in fifty was begun late by the generator, by 900 ms."""
+    return Burst(took=[0.02] * 3_000, late=[0.9 if number % 50 == 0 else 0.001 for number in range(3_000)], lasted=10)
 
 
 def _row(change: Arrival) -> Change:
@@ -64,6 +72,19 @@ def test_a_run_in_which_all_went_well_passes() -> None:
     findings = verdict(perfect())
     assert not failed(findings)
     assert sum(finding.holds is True for finding in findings) >= 10
+
+
+def answer_slowly(run: Run) -> None:
+    """Two in a hundred."""
+    run.burst.took = [0.3 if number % 50 == 0 else 0.02 for number in range(3_000)]
+
+
+def refuse_one_of_the_burst(run: Run) -> None:
+    run.burst.failed.append("demo-10001: 503")
+
+
+def submit_no_burst(run: Run) -> None:
+    run.burst.took.clear()
 
 
 def _an_emergency(run: Run) -> int:
@@ -146,6 +167,9 @@ def leave_an_entity_unsynced(run: Run) -> None:
 @pytest.mark.parametrize(
     ("falsify", "what"),
     [
+        (answer_slowly, "API at 300/s in real time"),
+        (refuse_one_of_the_burst, "API at 300/s in real time"),
+        (submit_no_burst, "API at 300/s in real time"),
         (lose_a_change, "accepted and lost"),
         (refuse_a_change, "changes submitted"),
         (leave_one_waiting, "every change has its fate"),
