@@ -173,10 +173,10 @@ def _explain_writer(error: WriterError) -> str:
         Cause.NO_WRITER: f"the writer of {error.host!r} is not running. A relay starts it, and so does "
         "`python starter.py`.",
         Cause.PAUSED_IN_TEMPORAL: f"the writer of {error.host!r} does nothing: {error}. Unpause it there: {unpause}.",
-        Cause.FAILING: f"the writer of {error.host!r} is stuck: {error}. Terminate the run in Temporal, and the relay "
-        "starts another; or deploy the release that it began with.",
-        Cause.NO_WORKER: f"the writer of {error.host!r} does not answer: {error}. Start a worker: `oldhost-sync "
-        "worker`. If workers are at work, the alert no-worker says what to do.",
+        Cause.FAILING: f"the writer of {error.host!r} is stuck: {error}. Restart a worker that is stuck, or deploy the "
+        "release that the run began with. Only if neither helps, terminate the run: the relay starts another.",
+        Cause.NO_WORKER: f"the writer of {error.host!r} does not answer: {error}. "
+        + (f"{error.cure[:1].upper()}{error.cure[1:]}." if error.cure else "Start a worker: `oldhost-sync worker`."),
         Cause.TOO_SLOW: f"the writer of {error.host!r} did not answer in time. `oldhost-sync alerts` says whether "
         "something is wrong.",
     }

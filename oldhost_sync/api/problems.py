@@ -62,7 +62,11 @@ class ProblemBody(BaseModel):
 
 
 class Problem(Exception):  # noqa: N818 - the standard's word
-    """An error answer. `kind` is the last part of its type URI; `more` holds further fields."""
+    """An error answer. `kind` is the last part of its type URI; `more` holds further fields. `cure`: what mends the
+    cause itself, where that is known; `action` says what the caller does.
+    """
+
+    cure = ""
 
     def __init__(
         self,

@@ -13,14 +13,17 @@ from enum import StrEnum
 from typing import Any
 
 from oldhost_sync.policy.alert_kinds import KINDS
-from oldhost_sync.policy.phrases import instant
+from oldhost_sync.policy.phrases import instant, quantity
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.store.views.host_condition import HostCondition
+from oldhost_sync.store.views.worker_silence import worker_silence
 
 
 class Word(StrEnum):
     """The state in one word."""
 
     SENDING = "SENDING"
+    AT_RISK = "AT RISK"
     WAITING = "WAITING"
     BANNED = "BANNED"
     PAUSED = "PAUSED"
@@ -68,8 +71,9 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """The observations. `writer`: its status; None if it did not answer, and then `writer_away` says why. `condition`:
-    None while the database is away, and then `database_away` says why. The `…_since` fields: None if not known.
+    """The observations. `writer`: its status; None if it did not answer, and then `writer_away` says why, and
+    `writer_step` what to do, if that is known. `condition`: None while the database is away, and then `database_away`
+    says why. The `…_since` fields: None if not known.
     """
 
     at: datetime
@@ -80,6 +84,7 @@ class Observations:
     database_away: str = ""
     writer_away_since: datetime | None = None
     database_away_since: datetime | None = None
+    writer_step: str = ""
 
 
 # Alerts that show since when there has been no writer.
@@ -87,14 +92,18 @@ _NO_WRITER_ALERTS = {"writer-closed", "paused-in-temporal", "writer-failing", "n
 _NO_WRITER_STEPS = {
     "writer-missing": "The relay starts it within seconds. If it does not: is a relay running? `oldhost-sync relay`.",
     "paused-in-temporal": "Unpause it in Temporal: `temporal workflow unpause -w sync-writer:HOST`.",
-    "writer-failing": "Deploy the release that the run began with, or terminate the run in Temporal's UI.",
+    "writer-failing": "Look at the workers' logs: restart a worker that is stuck, or deploy the release that the run "
+    "began with. Only if neither helps, terminate the run in Temporal's UI.",
     "no-worker": "Start a worker: `oldhost-sync worker`. If workers are at work, see the alert no-worker.",
 }
 _TEMPORAL_STEP = (
     "Check that Temporal and a worker are running. Until then changes are still accepted, and nothing is lost."
 )
+_ASKED = "The ban may be over: OldHost is being asked."
 _DECIDE = "adopt OldHost's count, or resend the ledger's operations"
 _NOTHING = "Nothing to do; this takes seconds."
+# While one of these is open nothing gets through, even if a session is open for a moment now and then.
+_STALLS = ("goes-nowhere", "no-progress", "no-session")
 # The writer's other states: why, what to do, and whether the state resolves itself.
 _WAITS = {
     "REBUILDING": ("A new writer is reading all outstanding changes from the database.", _NOTHING, True),
@@ -150,6 +159,8 @@ def judge(sight: Observations) -> Situation:
     if stops:
         return _stopped(sight, stops)
     state = sight.writer.get("state", "")
+    if stalled := _stalled(sight, state):
+        return stalled
     found = _sending(sight) if state == Word.SENDING else _waiting(sight, state)
     return replace(found, since=_since(sight, found.word))
 
@@ -164,27 +175,23 @@ def _without_database(sight: Observations) -> Situation:
 
 def _without_writer(sight: Observations, stops: tuple[Stop, ...]) -> Situation:
     """No writer; the database still shows what else stops it (`stops`)."""
-    workers, silent_since = _workers(sight)
-    why = _with_decision(_sentence(sight.writer_away) + workers, sight)
-    step = _NO_WRITER_STEPS.get(sight.writer_away_kind, _TEMPORAL_STEP)
+    workers = sight.condition.workers if sight.condition is not None else ()
+    why, step, silent_since = _sentence(sight.writer_away), _step_without_writer(sight), None
+    if silence := worker_silence(workers):
+        # What Temporal says of a worker that is gone differs from one look to the next; its own last report does not.
+        why, step, silent_since = silence.why, silence.step, silence.since
+    elif workers:
+        last = max(workers, key=lambda each: each.seen_at)
+        why = f"{why} Worker {last.name} was at work at {instant(last.seen_at)}."
+        # Temporal notices a missing worker before its reports are overdue.
+        silent_since = last.seen_at if sight.writer_away_kind == "no-worker" else None
     known = (_opened(sight.condition, _NO_WRITER_ALERTS), silent_since, sight.writer_away_since)
     since = min((each for each in known if each is not None), default=None)
-    return Situation(Word.NO_WRITER, Tone.BAD, why, step, since, also=stops)
+    return Situation(Word.NO_WRITER, Tone.BAD, _with_decision(why, sight), step, since, also=stops)
 
 
-def _workers(sight: Observations) -> tuple[str, datetime | None]:
-    """Whether a worker is at work, and if not, since when, as far as the workers have reported."""
-    workers = sight.condition.workers if sight.condition is not None else ()
-    if not workers:
-        return "", None
-    last = max(workers, key=lambda each: each.seen_at)
-    seen = instant(last.seen_at)
-    if last.at_work:
-        # Temporal notices a missing worker before its reports are overdue.
-        since = last.seen_at if sight.writer_away_kind == "no-worker" else None
-        return f" Worker {last.name} was at work at {seen}.", since
-    how = f"left at {seen}" if last.has_left else f"was at work until {seen}, and was killed, is frozen or is cut off"
-    return f" No worker is at work: {last.name} {how}.", last.seen_at
+def _step_without_writer(sight: Observations) -> str:
+    return _sentence(sight.writer_step) or _NO_WRITER_STEPS.get(sight.writer_away_kind, _TEMPORAL_STEP)
 
 
 def _stopped(sight: Observations, stops: tuple[Stop, ...]) -> Situation:
@@ -230,11 +237,13 @@ def _stops(sight: Observations) -> Iterator[Stop]:
         reason = paused.get("reason") or (pause.reason if pause else "")
         yield Stop(Word.PAUSED, f"{operator} paused it: {_closed(reason)}", pause.created_at if pause else None)
     ban, left_ms = condition.ban if condition else None, writer["breaker"].get("remaining_ms", 0)
-    if writer["state"] == Word.BANNED or (ban if sight.writer is None else left_ms):
+    is_asked = writer["breaker"].get("state") == "HALF_OPEN" and bool(_opened(condition, {"ban"}))
+    if writer["state"] == Word.BANNED or is_asked or (ban if sight.writer is None else left_ms):
         known = [ban.began_at if ban else None, _opened(condition, {"ban"})]
         since = min((at for at in known if at is not None), default=None)
         until = ban.until if ban else sight.at + timedelta(milliseconds=left_ms) if left_ms else None
-        yield Stop(Word.BANNED, ban.cause if ban else "OldHost refuses everything.", since, until)
+        why = ban.cause if ban else "OldHost refuses everything."
+        yield Stop(Word.BANNED, f"{_ASKED} {why}" if is_asked else why, since, None if is_asked else until)
 
 
 def _decision(sight: Observations) -> str:
@@ -255,15 +264,39 @@ def _sending(sight: Observations) -> Situation:
         why = "Operations are being sent to OldHost, in order."
     else:
         why = "No accepted change is waiting to be sent."
-    if any(writer["forecast"][f"breaks_{name}"] for name in ("emergency", "consistency")):
-        why = "Operations are being sent to OldHost, but the backlog will break a promise before it is drained."
-        step = "See the forecast. Call the people who wait for emergencies, and let the applications send less."
-        return Situation(Word.SENDING, Tone.WARNING, why, step)
+    if at_risk := _at_risk(writer["forecast"]):
+        return at_risk
     if not alerts:
         return Situation(Word.SENDING, Tone.GOOD, why, "Nothing to do.")
     known = KINDS.get(alerts[0].kind)
     step = f"Look at the open alert {alerts[0].kind}" + (f": {known.next_step}" if known else ".")
     return Situation(Word.SENDING, Tone.WARNING if alerts[0].severity == "critical" else Tone.GOOD, why, step)
+
+
+def _at_risk(forecast: dict[str, Any]) -> Situation | None:
+    """Everything goes, but not fast enough for a promise."""
+    late, waiting = forecast.get("late_emergencies", 0), forecast.get("emergencies", 0)
+    if late or forecast["breaks_emergency"]:
+        many = f"{late:,} of {quantity(waiting, 'emergency', 'emergencies')}" if late else "Emergencies"
+        why = f"{many} will be late: more wait than OldHost takes in {EMERGENCY_MS // 1000} s."
+        step = "Call the people who wait for them. Ask the applications why they send so many."
+        return Situation(Word.AT_RISK, Tone.BAD, why, step)
+    if forecast["breaks_consistency"]:
+        why = f"Changes will reach OldHost later than the promised {CONSISTENCY_MS // 3_600_000} h."
+        step = "See the plan from now, and let the applications send less."
+        return Situation(Word.AT_RISK, Tone.WARNING, why, step)
+    return None
+
+
+def _stalled(sight: Observations, state: str) -> Situation | None:
+    """Nothing has got through for a while, says an open alert: that counts, not the moment."""
+    alerts = [each for each in (sight.condition.alerts if sight.condition else ()) if each.kind in _STALLS]
+    if not alerts:
+        return None
+    first = min(alerts, key=lambda each: _STALLS.index(each.kind))
+    found = _waiting(sight, state)
+    why = _sentence(first.message) if found.tone is Tone.CALM else f"{found.why} {_sentence(first.message)}"
+    return Situation(Word.WAITING, Tone.BAD, why, KINDS[first.kind].next_step, first.created_at)
 
 
 def _waiting(sight: Observations, state: str) -> Situation:

@@ -29,19 +29,22 @@ PAUSE_SECONDS_MAX = 10.0
 _NOT_A_WRITE = "Nothing was recorded: "
 # The overview shows the share of each class among this many next operations, and lists the first ten.
 UPCOMING = 40
+# The kind of trouble that is no more than that no answer came in time.
+SILENCE = "silence"
 
 
 @dataclass(frozen=True, slots=True)
 class Observation(Generic[T]):
     """The result of a query; None if it failed, and then `trouble` says why, and `kind` is the kind of problem.
 
-    `since`: when it began to fail, if that was observed.
+    `since`: when it began to fail, if that was observed. `step`: what to do, if the problem says it.
     """
 
     value: T | None = None
     trouble: str = ""
     kind: str = ""
     since: datetime | None = None
+    step: str = ""
 
 
 class Query(Generic[T]):
@@ -59,7 +62,9 @@ class Query(Generic[T]):
         seen, now = await self._look(), datetime.now(UTC)
         if seen.trouble and self._last is not None and (now - self._last[0]).total_seconds() <= PAUSE_SECONDS_MAX:
             at, before = self._last
-            seen = replace(seen, since=before.since if before.trouble else at)
+            # Who was told a reason keeps it while a further look takes too long: it is the better one of the two.
+            known = before if before.trouble and seen.kind == SILENCE else seen
+            seen = replace(known, since=before.since if before.trouble else at)
         self._last = now, seen
         return seen
 
@@ -68,14 +73,14 @@ class Query(Generic[T]):
             self._under_way = asyncio.ensure_future(self._ask())
         task = self._under_way
         if await is_silent(task, LOOK_SECONDS_MAX):
-            return Observation(trouble=self._silence, kind="silence")
+            return Observation(trouble=self._silence, kind=SILENCE)
         if self._under_way is task:
             self._under_way = None
         try:
             return Observation(task.result())
         except Problem as problem:
             detail = str(problem.content["detail"]).removeprefix(_NOT_A_WRITE)
-            return Observation(trouble=detail, kind=str(problem.content["type"]).rpartition(":")[2])
+            return Observation(trouble=detail, kind=problem.kind, step=problem.cure)
         except StoreError as error:
             return Observation(trouble=str(error), kind="database-away")
 
@@ -121,6 +126,7 @@ class SituationReader:
             condition.trouble,
             writer.since,
             condition.since,
+            writer.step,
         )
         return View(
             at=at,

@@ -37,7 +37,7 @@ _PROBLEM_KINDS = {
 
 _STEPS = {
     "paused-in-temporal": "Unpause it there",
-    "writer-failing": "Terminate its run in Temporal, or deploy the release that it began with",
+    "writer-failing": "Restart a worker that is stuck, or deploy the release that its run began with",
 }
 
 
@@ -108,7 +108,7 @@ class TemporalWriterLink:
             ended = "the writer was never started, or has ended; the relay starts it"
             return writer_away(ended, "writer-missing", may_be_done=error.may_be_done)
         kind = _PROBLEM_KINDS.get(error.cause, "writer-away")
-        away = partial(writer_away, str(error) or "Temporal or the worker does not answer", kind)
+        away = partial(writer_away, str(error) or "Temporal or the worker does not answer", kind, cure=error.cure)
         self._circuit.failed(self._clock(), away)
         return away(may_be_done=True) if error.may_be_done else self._circuit.problem()
 
@@ -125,14 +125,16 @@ def writer_busy(reason: str, *, may_be_done: bool = False) -> Problem:
     )
 
 
-def writer_away(reason: str, kind: str = "writer-away", *, may_be_done: bool = False) -> Problem:
-    """`may_be_done`: the request was an act that was sent."""
-    todo = _STEPS.get(kind, "Check that Temporal and a worker are running")
+def writer_away(reason: str, kind: str = "writer-away", *, cure: str = "", may_be_done: bool = False) -> Problem:
+    """`may_be_done`: the request was an act that was sent. `cure`: what Temporal's records advise."""
+    todo = f"{cure[:1].upper()}{cure[1:]}" if cure else _STEPS.get(kind, "Check that Temporal and a worker are running")
     repeat = "then look at the status before you repeat it" if may_be_done else "then repeat the request"
-    return unavailable(
+    problem = unavailable(
         kind,
         "The writer can't be reached",
         f"{reason[:1].upper()}{reason[1:]}.{MAY_BE_DONE if may_be_done else ''}",
         f"{todo}, {repeat}. Changes are still accepted.",
         retry_after=max(1, round(limits.WRITER_PROBE_SECONDS)),
     )
+    problem.cure = cure
+    return problem

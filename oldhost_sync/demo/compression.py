@@ -18,7 +18,7 @@ from oldhost_sync.policy.writer_policy import EMERGENCY_MS
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, SETTLE_MARGIN_SECONDS, Settings, load_settings
 from oldhost_sync.stack.servers import StackPlan
 
-# The whole demonstration, with start and stop, stays under two minutes: 1,800 s of arrivals and 900 s of ban take 90 s.
+# 1,800 s of arrivals and 900 s of ban take 90 s: the whole demonstration, with the burst, start and stop, two minutes.
 FACTOR = 30.0
 # Long compared with 13 ms, so that a busy machine causes no ambiguous answers.
 REQUEST_TIMEOUT_SECONDS = 2.0

@@ -137,15 +137,17 @@ KINDS: dict[str, AlertKind] = {
     "writer-failing": AlertKind(
         "critical",
         "The writer's workflow task fails, or a run of somebody else has the writer's ID; the message says which.",
-        "Deploy the release that this run needs, or terminate the run; the relay starts another. If its task is not "
-        "finished in time, look first at the workers and at the network between them and Temporal.",
+        "If its task is not finished in time, look first at the workers and at the network between them and Temporal: "
+        "restart one that is frozen. Otherwise deploy the release that this run needs. Last, terminate the run; the "
+        "relay starts another.",
         "the writer runs",
     ),
     "no-worker": AlertKind(
         "critical",
         "No worker takes the writer's tasks.",
         "Start one, or find out why running ones don't poll: frozen, another namespace or address, all threads busy. "
-        "If they do poll, terminate the run in Temporal.",
+        "If the message names a version of a worker deployment, run its command. If they do poll, and last of all, "
+        "terminate the run in Temporal.",
         "a worker took the writer's tasks",
         command="oldhost-sync worker",
     ),
@@ -214,7 +216,7 @@ KINDS: dict[str, AlertKind] = {
     "strays": AlertKind(
         "info",
         "The sweep found outstanding changes that the writer did not hold; it sends them now.",
-        "Nothing. If it happens repeatedly, report it: something loses changes between relay and writer.",
+        "Nothing. If it happens repeatedly, report it: a change that the relay has handed over is missing.",
         _LOOKED_AT,
         informational=True,
     ),

@@ -68,11 +68,14 @@ class WriterError(Exception):
 
 
 class WriterUnavailable(WriterError):  # noqa: N818 - says what happened
-    """The writer can't be reached; try again later. `str` is what Temporal's records say; empty if `cause` says all."""
+    """The writer can't be reached; try again later. `str` is what Temporal's records say; empty if `cause` says all.
+    `cure`: what they advise, if it is not what this cause usually needs.
+    """
 
-    def __init__(self, host: str, cause: Cause, reason: str = "", *, may_be_done: bool = False) -> None:
+    def __init__(self, host: str, cause: Cause, reason: str = "", *, cure: str = "", may_be_done: bool = False) -> None:
         super().__init__(host, reason, may_be_done=may_be_done)
         self.cause = cause
+        self.cure = cure
 
 
 class UpdateRefused(WriterError):  # noqa: N818 - says what happened
@@ -205,7 +208,7 @@ class WriterClient:
             if isinstance(away, RPCError) and is_no_namespace(away):
                 return WriterUnavailable(self.host, Cause.NO_NAMESPACE, "Temporal has no namespace of this name")
             return WriterUnavailable(self.host, Cause.NO_TEMPORAL)
-        return WriterUnavailable(self.host, _CAUSES[health.state], health.error)
+        return WriterUnavailable(self.host, _CAUSES[health.state], health.error, cure=health.advice)
 
 
 _CAUSES = {

@@ -63,7 +63,7 @@ SECOND_LOOK_SECONDS = 0.5
 # Temporal may keep a task back after its clock was set back, or while its clock is behind what it has recorded; a
 # restart of Temporal changes nothing then.
 _CURE = "terminate the run (`temporal workflow terminate -w {}`): the relay starts another, and nothing is lost"
-_START_ONE = "start one; if workers are at work, none of them frozen or with all threads busy, "
+_START_ONE = "start one (`oldhost-sync worker`); if workers are at work, none of them frozen or with all threads busy, "
 _TASK_ENDS = {
     EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,

@@ -88,13 +88,39 @@ def test_a_session_whose_worker_told_of_its_end_only_says_nothing_about_the_one_
 def test_sending_is_a_worry_while_a_promise_will_break() -> None:
     forecast = {"breaks_emergency": False, "breaks_consistency": True}
     said = judge(Observations(NOW, a_writer(forecast=forecast), condition=a_condition()))
-    assert (said.word, said.tone) == (Word.SENDING, Tone.WARNING)
+    assert (said.word, said.tone) == (Word.AT_RISK, Tone.WARNING)
+
+
+def test_emergencies_that_will_be_late_are_counted_in_the_first_sentence() -> None:
+    forecast = {"breaks_emergency": True, "breaks_consistency": False, "emergencies": 145, "late_emergencies": 78}
+    said = judge(Observations(NOW, a_writer(forecast=forecast), condition=a_condition()))
+    assert (said.word, said.tone) == (Word.AT_RISK, Tone.BAD)
+    assert said.why.startswith("78 of 145 emergencies will be late")
 
 
 def test_sending_with_an_open_alert_says_what_to_do_about_it() -> None:
-    said = judge(Observations(NOW, a_writer(), condition=a_condition("goes-nowhere")))
+    said = judge(Observations(NOW, a_writer(), condition=a_condition("answers-lost")))
     assert (said.word, said.tone) == (Word.SENDING, Tone.WARNING)
-    assert KINDS["goes-nowhere"].next_step in said.next_step
+    assert KINDS["answers-lost"].next_step in said.next_step
+
+
+@pytest.mark.parametrize("kind", ["goes-nowhere", "no-progress", "no-session"])
+def test_while_nothing_gets_through_each_moment_of_the_attempts_says_the_same(kind: str) -> None:
+    """A session is waited for, being opened, open for a moment, and lost again."""
+    condition = a_condition("dead-letters", kind)
+    connecting = [a_writer("CONNECTING", session={"waiting_for": each}) for each in ("connection", "connection", "")]
+    for writer in (*connecting, a_writer("SENDING", in_flight=1)):
+        said = judge(Observations(NOW, writer, condition=condition))
+        assert (said.word, said.tone, said.since) == (Word.WAITING, Tone.BAD, EARLIER)
+        assert said.next_step == KINDS[kind].next_step
+        assert said.why.endswith("M.")
+
+
+def test_while_oldhost_is_asked_whether_the_ban_is_over_the_ban_is_not_over() -> None:
+    asked = {"state": "HALF_OPEN", "reason": "", "remaining_ms": 0}
+    said = judge(Observations(NOW, a_writer("CONNECTING", breaker=asked), condition=a_condition("ban")))
+    assert (said.word, said.since, said.until) == (Word.BANNED, EARLIER, None)
+    assert said.why.startswith("The ban may be over: OldHost is being asked.")
 
 
 def test_a_ban_says_since_when_and_until_when_and_why_as_far_as_the_ledger_knows() -> None:
@@ -211,15 +237,16 @@ def a_worker(seen_at: datetime, *, at_work: bool = False, has_left: bool = False
 @pytest.mark.parametrize(
     ("has_left", "said"),
     [
-        (True, "w1 left at 2026-11-22 02:53:00 UTC."),
-        (False, "w1 was at work until 2026-11-22 02:53:00 UTC, and was killed"),
+        (True, "No worker is at work: w1 left at 2026-11-22 02:53:00 UTC."),
+        (False, "Worker w1 is silent since 2026-11-22 02:53:00 UTC, and no other is at work"),
     ],
 )
 def test_without_a_writer_or_an_alert_it_is_told_since_when_no_worker_is_at_work(has_left: bool, said: str) -> None:
     condition = replace(a_condition(), workers=[a_worker(EARLIER, has_left=has_left)])
     found = judge(Observations(NOW, None, "nobody answers", "no-worker", condition))
     assert found.since == EARLIER
-    assert f"No worker is at work: {said}" in found.why
+    assert said in found.why
+    assert found.next_step.startswith("Start a worker" if has_left else "Restart worker w1")
 
 
 def test_while_a_worker_is_at_work_it_is_named_and_since_is_what_was_seen() -> None:

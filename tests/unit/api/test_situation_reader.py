@@ -91,6 +91,24 @@ def test_since_when_it_fails_is_told_by_who_has_watched_it_begin(monkeypatch: py
     assert asyncio.run(play()) == [None, 0, 0, None, None, 62]
 
 
+def test_a_reason_that_was_told_is_kept_while_a_further_look_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the reason would come and go with each attempt."""
+    monkeypatch.setattr(situation_reader, "LOOK_SECONDS_MAX", 0.01)
+    looks = iter(["no-worker", "hangs", "no-worker", "hangs", "hangs"])
+
+    async def ask() -> int:
+        if next(looks) == "hangs":
+            await asyncio.sleep(0.02)
+        raise writer_away("nobody polls", "no-worker", cure="start one")
+
+    async def play() -> set[tuple[str, str, str]]:
+        query = Query(ask, "it does not answer in time")
+        seen = [await query.see() for _ in range(6)]
+        return {(each.trouble, each.kind, each.step) for each in seen}
+
+    assert asyncio.run(play()) == {("Nobody polls.", "no-worker", "start one")}
+
+
 def test_a_mistake_of_ours_is_not_hidden() -> None:
     async def fail() -> int:
         raise KeyError("a bug")

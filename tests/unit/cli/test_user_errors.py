@@ -380,7 +380,7 @@ def test_the_application_is_what_the_script_runs() -> None:
         (WriterUnavailable("h", Cause.NO_WRITER), "the writer of 'h' is not running. A relay starts it"),
         (
             WriterUnavailable("h", Cause.FAILING, "its task fails"),
-            "the writer of 'h' is stuck: its task fails. Terminate",
+            "the writer of 'h' is stuck: its task fails. Restart a worker",
         ),
         (
             WriterUnavailable("h", Cause.PAUSED_IN_TEMPORAL, "a person paused its run in Temporal"),
@@ -388,7 +388,11 @@ def test_the_application_is_what_the_script_runs() -> None:
         ),
         (
             WriterUnavailable("h", Cause.NO_WORKER, "nobody takes its task"),
-            "the writer of 'h' does not answer: nobody takes its task. Start a worker: `oldhost-sync worker`. If",
+            "the writer of 'h' does not answer: nobody takes its task. Start a worker: `oldhost-sync worker`.",
+        ),
+        (
+            WriterUnavailable("h", Cause.NO_WORKER, "its tasks go to others", cure="`temporal …` brings them back"),
+            "the writer of 'h' does not answer: its tasks go to others. `temporal …` brings them back.",
         ),
         (WriterUnavailable("h", Cause.TOO_SLOW), "the writer of 'h' did not answer in time. `oldhost-sync alerts`"),
         (UpdateRefused("h", "resume", "it is not paused"), "the writer refused to resume: it is not paused."),
