@@ -13,7 +13,7 @@ from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.preview import upcoming as next_operations
 from oldhost_sync.policy.progress import STATES
-from oldhost_sync.policy.session import Phase
+from oldhost_sync.policy.session import Phase, SessionState
 
 # At most this many changes of one entity are in an answer: while it is built, the writer does nothing else.
 FOUND_MAX = 200
@@ -50,7 +50,7 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
             "epoch": session.epoch,
             "task_queue": session.task_queue,
             "opened_at_nonce": session.opened_at_nonce if session.phase is Phase.OPEN else None,
-            "waiting_for": session.waiting_for if session.phase is Phase.PAUSING else "",
+            "waiting_for": _waiting_for(session),
         },
         "lanes": {cls.value: _lane(machine, cls, now_ms) for cls in machine.coalescer.lanes},
         "debounced": machine.coalescer.debounced_count,
@@ -67,6 +67,12 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
         "forecast": _forecast(machine, now_ms),
         "counters": vars(machine.counters).copy(),
     }
+
+
+def _waiting_for(session: SessionState) -> str:
+    """Why there is no session yet; after a failed opening also while the next one is tried."""
+    tries = session.phase is Phase.OPENING and session.attempts > 0
+    return session.waiting_for if session.phase is Phase.PAUSING or tries else ""
 
 
 def _forecast(machine: Machine, now_ms: int) -> dict[str, Any]:

@@ -143,6 +143,18 @@ _CONNECTS = {
         "It may still work on our last request. If this lasts, look for a frozen worker, or another program.",
         False,
     ),
+    "silent": (
+        "OldHost does not answer in time.",
+        "Check OldHost. If it is only slow, lengthen SYNC_REQUEST_TIMEOUT_SECONDS, with SYNC_SETTLE_SECONDS.",
+        False,
+    ),
+    "credentials": (
+        "OldHost refuses our credentials.",
+        "Correct the address or the credentials of the workers.",
+        False,
+    ),
+    "refused": ("OldHost refuses every request.", "Ask OldHost's operators why; the writer keeps trying.", False),
+    "busy": ("OldHost answers that it is busy.", "Check OldHost; the writer keeps trying.", False),
     "keep-alive": ("OldHost closes the connection after each answer.", "Enable keep-alive at OldHost.", False),
     "database": ("The worker can't reach MariaDB.", "Check MariaDB; the writer continues when it is back.", False),
     "fenced": ("Another worker has taken over.", _NOTHING, True),

@@ -7,8 +7,8 @@ blocks one thread and not all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +18,7 @@ from oldhost_sync.api.silence import is_silent
 from oldhost_sync.api.situation import Observations, Situation, judge
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.views.host_condition import HostCondition, read_condition
+from oldhost_sync.store.views.waiting_lanes import waiting_lanes
 
 T = TypeVar("T")
 
@@ -87,7 +88,9 @@ class Query(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything the overview shows. `upcoming`: the next operations; `status`: the books, counted some seconds ago."""
+    """Everything the overview shows. `upcoming`: the next operations; `status`: the books, counted some seconds ago.
+    `lanes`: what waits by class, from the writer, else from the database.
+    """
 
     at: datetime
     situation: Situation
@@ -96,6 +99,7 @@ class View:
     status: dict[str, Any] | None
     upcoming: list[dict[str, Any]] | None
     troubles: tuple[str, ...]
+    lanes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class SituationReader:
@@ -110,12 +114,17 @@ class SituationReader:
             lambda: dependencies.database.run(lambda connection: read_condition(connection, dependencies.host)),
             "MariaDB does not answer in time",
         )
+        self._lanes = Query(
+            lambda: dependencies.database.run(lambda connection: waiting_lanes(connection, dependencies.host)),
+            "MariaDB does not answer in time",
+        )
         self._status = Query(dependencies.books.read, "counting the books takes too long")
 
     async def look(self) -> View:
         writer, upcoming, condition, status = await asyncio.gather(
             self._writer.see(), self._upcoming.see(), self._condition.see(), self._status.see()
         )
+        lanes = writer.value["lanes"] if writer.value else (await self._lanes.see()).value
         at = datetime.now(UTC)
         sight = Observations(
             at,
@@ -136,4 +145,5 @@ class SituationReader:
             status=status.value,
             upcoming=upcoming.value,
             troubles=tuple(dict.fromkeys(each.trouble for each in (writer, condition, status) if each.trouble)),
+            lanes=lanes or {},
         )

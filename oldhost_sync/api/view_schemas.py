@@ -310,7 +310,7 @@ class Stop(BaseModel):
 class WriterSituation(BaseModel):
     """The state in one word, with its reason and the next step."""
 
-    word: str = Field(description="SENDING, WAITING, BANNED, PAUSED, HALTED or NO WRITER", examples=["BANNED"])
+    word: str = Field(description="SENDING, AT RISK, WAITING, BANNED, PAUSED, HALTED or NO WRITER", examples=["BANNED"])
     tone: str = Field(description="good, calm (it resolves itself), warning or bad")
     why: str
     next_step: str

@@ -38,4 +38,10 @@ def _forecast(view: View, writer: dict[str, Any]) -> tuple[Tone, str, str]:
         return Tone.BAD, "will break", late_ones + (f", and {coming}" if coming else "")
     if coming:
         return Tone.BAD, "will break", f"{coming} will be late"
-    return (Tone.BAD, "will break", "") if forecast["breaks_emergency"] else (Tone.GOOD, "kept", "")
+    if forecast["breaks_emergency"]:
+        return Tone.BAD, "will break", ""
+    if Word.BANNED in view.situation.words:
+        return Tone.WARNING, "at risk", "new ones wait until OldHost takes operations again"
+    if view.situation.tone is Tone.BAD:
+        return Tone.WARNING, "at risk", "nothing gets through now"
+    return Tone.GOOD, "kept", ""

@@ -108,13 +108,12 @@ def figures(view: View) -> dict[str, Any]:
 def _lanes(view: View) -> list[dict[str, Any]]:
     """By class: depth, oldest age against its promise, share of the next turns."""
     turns = Counter(each["priority_class"] for each in view.upcoming or ())
-    lanes = view.writer["lanes"] if view.writer else {}
     return [
         {
             "name": cls.value,
             "promise_ms": _PROMISES_MS[cls],
             "turns": turns[cls.value] / turns.total() if turns else None,
-            **lanes.get(cls.value, {"depth": None, "oldest_age_ms": None}),
+            **view.lanes.get(cls.value, {"depth": None, "oldest_age_ms": None}),
         }
         for cls in PriorityClass
     ]

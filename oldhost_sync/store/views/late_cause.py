@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.alert_kinds import KINDS
+
 # An answer that takes this long counts as slow. An operation may be marked while the one before it is still on the
 # wire, so the measured time may include two answers.
 SLOW_ANSWER_MS = 3_000
@@ -26,7 +28,11 @@ _PAUSE = text(
     "FORCE INDEX (ix_operator_audit_action) WHERE r.host = :host AND r.action = 'resume' AND r.id > operator_audit.id "
     f"AND r.created_at <= {_BEGAN}) ORDER BY id DESC LIMIT 1"
 )
-# Blocked or late emergencies are an effect, not a cause.
+# Blocked or late emergencies are an effect; and what only tells people of an event delays nothing, as a token that
+# sends more than its quota. Writes that were refused may have been signalled emergencies.
+_NO_CAUSES = {"emergency-late", "emergency-blocked", "dead-letters"} | {
+    kind for kind, about in KINDS.items() if about.informational and kind != "writes-refused"
+}
 _ALERTS = text(
     "SELECT id, kind, closed_at IS NOT NULL AS is_closed FROM ("
     + " UNION ".join(
@@ -34,7 +40,9 @@ _ALERTS = text(
         f"AND {still} ORDER BY closed_at DESC, id DESC LIMIT {_ALERTS_LOOKED_AT})"
         for still in ("closed_at IS NULL", f"closed_at > {_BEGAN}")
     )
-    + ") newest WHERE severity = 'critical' AND kind NOT IN ('emergency-late', 'emergency-blocked', 'dead-letters') "
+    + ") newest WHERE severity = 'critical' AND kind NOT IN ("
+    + ", ".join(f"'{kind}'" for kind in sorted(_NO_CAUSES))
+    + ") "
     "ORDER BY id DESC LIMIT 3"
 )
 _SESSION = text(

@@ -69,6 +69,31 @@ def test_a_ban_says_why_as_far_as_the_ledger_knows(anna: httpx.Client, engine: E
     assert NOT_BY_US in page(anna, "/sessions")
 
 
+def test_a_ban_lasts_at_least_until_its_end_is_asked_for(
+    anna: httpx.Client, engine: Engine, writer: ScriptedWriter
+) -> None:
+    """OldHost's ban may be longer than the one that was reckoned with."""
+    ban(engine)
+    stopped(writer, "BANNED")
+    assert "left, at least until" in banner(anna)
+    run_sql(engine, "UPDATE nonce_ledger SET banned_until = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND")
+    with engine.begin() as connection:
+        raise_alert(connection, HOST, "ban", "critical", "banned", dedupe_key="ban")
+    writer.status |= {"state": "CONNECTING", "breaker": {"state": "HALF_OPEN", "reason": "", "remaining_ms": 0}}
+    assert "The ban may be over: OldHost is being asked." in banner(anna)
+
+
+def test_without_the_writer_the_lanes_are_the_database_s(
+    anna: httpx.Client, engine: Engine, writer: ScriptedWriter
+) -> None:
+    for number in range(3):
+        recorded(engine, f"key-{number}")
+    writer.problem = writer_away("no worker takes its tasks", "no-worker")
+    lanes = page(anna, "").split("<h2>Lanes</h2>")[1].split("</table>")[0]
+    assert re.search(r"<td[^>]*>3</td>", lanes)
+    assert "The writer does not answer; these figures are from the database" in page(anna, "")
+
+
 def test_a_halt_in_a_ban_shows_both(anna: httpx.Client, engine: Engine, writer: ScriptedWriter) -> None:
     halt(engine, writer)
     shown = banner(anna)
@@ -168,7 +193,8 @@ def forecast(
 def test_the_forecast_begins_with_the_ban_that_runs(anna: httpx.Client, writer: ScriptedWriter) -> None:
     promise = "emergencies within 30 s"
     assert forecast(anna, writer, "SENDING") == f"kept {promise}"
-    assert forecast(anna, writer, "BANNED", 20_000) == f"kept {promise}"
+    soon = f"at risk {promise}: new ones wait until OldHost takes operations again"
+    assert forecast(anna, writer, "BANNED", 20_000) == soon
     assert forecast(anna, writer, "BANNED", 90_000) == (
         f"will break {promise}: any new one in the next 1 min will be late"
     )

@@ -214,6 +214,13 @@ def test_more_fates_than_fit_into_a_look_are_read_by_the_next_ones(
         ),
         (
             (
+                "INSERT INTO alerts (host, kind, severity, message, dedupe_key) VALUES "
+                "('oldhost', 'over-quota', 'critical', 'm', 'q'), ('oldhost', 'signals-lost', 'critical', 'm', 's')"
+            ),
+            "no fault found",
+        ),
+        (
+            (
                 "INSERT INTO alerts (host, kind, severity, message, dedupe_key, is_open, closed_at) VALUES "
                 "('oldhost', 'no-worker', 'critical', 'm', 'no-worker', NULL, UTC_TIMESTAMP(6) - INTERVAL 3 SECOND), "
                 "('oldhost', 'no-session', 'critical', 'm', 'session', NULL, UTC_TIMESTAMP(6) - INTERVAL 60 SECOND), "

@@ -24,6 +24,7 @@ from oldhost_sync.store.views import (
     service_time,
     sync_status,
     units,
+    waiting_lanes,
 )
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, before, change_sql, rows
@@ -132,6 +133,7 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "dead letters": lambda connection: overview.list_dead_letters(connection, HOST, after_id=0, limit=50),
     "a relay's figures of its hosts": lambda connection: host_figures.read_figures(connection, "one"),
     "how long an operation usually takes": lambda connection: service_time.usual_service_ms(connection, HOST),
+    "what waits by class": lambda connection: waiting_lanes.waiting_lanes(connection, HOST),
     "why emergencies are late": lambda connection: late_cause.late_cause(
         connection, HOST, waited_ms=30_000, unrelayed=0, waiting=1
     ),

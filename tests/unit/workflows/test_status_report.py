@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.changes import EntityKey
+from oldhost_sync.policy.events import OpeningPostponed
 from tests.unit.policy.play import Play
 from tests.workflows.books import SETTLE_MS, Reply
 from workflows import status_report
@@ -59,6 +60,21 @@ def test_what_a_session_waited_for_is_told_only_while_it_waits(play: Play) -> No
     assert status_report.status(play.machine, "oldhost", play.now_ms)["session"]["waiting_for"] == "settle"
     play.advance(SETTLE_MS)
     assert status_report.status(play.machine, "oldhost", play.now_ms)["session"]["waiting_for"] == ""
+
+
+def test_the_last_failure_is_told_while_the_next_session_is_opened(play: Play) -> None:
+    play.take("TXN", "a")
+    play.end_send(1, lambda _: Reply.LOST_BEFORE)
+    told = set()
+    for _ in range(5):
+        assert play.under.opening is not None
+        play.under.opening = None
+        play.machine.opening_ended(OpeningPostponed(1_000, "connection"), play.now_ms)
+        play.step()
+        for ms in (0, 1_000):
+            play.advance(ms)
+            told.add(status_report.status(play.machine, "oldhost", play.now_ms)["session"]["waiting_for"])
+    assert told == {"connection"}
 
 
 def waits_for(play: Play, unit: str) -> str:
