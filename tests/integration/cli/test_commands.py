@@ -464,7 +464,7 @@ def test_the_running_roles_show_what_the_rules_ask_for(stack: Stack) -> None:
     assert until(lambda: "oldhost_sync_writer_state{" in shown(), "looked at")
     page = shown()
     assert [name for name in sorted(named) if f"# TYPE {name.removesuffix('_total')}" not in page] == []
-    assert {'role="relay"', 'role="worker"'} <= {*re.findall(r'role="\w+"', page)}
+    assert {'role="api"', 'role="relay"', 'role="worker"'} <= {*re.findall(r'role="\w+"', page)}
     assert len(stack.addresses.sdk_metrics) == 1
     with urllib.request.urlopen(stack.addresses.sdk_metrics[0], timeout=10) as sdk:
         assert "oldhost_sync_temporal_worker_task_slots_available" in sdk.read().decode()

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
-from tests.monitoring.alert_rules import FOLDER, ROOT, STEP_S, rule_tests, rules, scraped
+from oldhost_sync.api.metrics import RequestMetrics
+from tests.monitoring.alert_rules import FOLDER, ROOT, STEP_S, Scraper, rule_tests, rules, scraped
 from tests.monitoring.promql import Scrapes, Unread, seconds
 
 RULES = rules()
@@ -49,7 +51,7 @@ def test_every_rule_has_a_severity_a_summary_and_a_section_of_the_runbook(name: 
 
 @pytest.mark.parametrize(
     "needed", ["Banned", "Halted", "PromiseBroken", "EmergencyLate", "NoWriter", "NoWorker", "RelayStuck",
-               "DeadLetters", "UndeliveredAlerts", "BooksImbalance", "LostReplies", "NoRelay", "NoFigures"],
+               "NoApi", "DeadLetters", "UndeliveredAlerts", "BooksImbalance", "LostReplies", "NoRelay", "NoFigures"],
 )  # fmt: skip
 def test_what_must_wake_somebody_has_a_rule(needed: str) -> None:
     assert f"OldHostSync{needed}" in RULES
@@ -59,6 +61,52 @@ def test_what_prometheus_is_told_to_read_is_there() -> None:
     config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
     assert [name for name in config["rule_files"] if not (FOLDER / name).exists()] == []
     assert {job["job_name"].rpartition("-")[2] for job in config["scrape_configs"]} == {"relay", "worker", "api", "sdk"}
+
+
+def test_an_api_that_is_gone_fires_though_relay_and_worker_are_well() -> None:
+    """By the real exporter of an API that answered before; a relay and a worker go on."""
+    scraper = Scraper(RequestMetrics().registry)
+    scraper.scrape(8)
+    assert "OldHostSyncNoApi" not in scraper.firing()
+    gone = Scraper(CollectorRegistry())
+    gone.scrape(8)
+    assert "OldHostSyncNoApi" in gone.firing()
+
+
+def scraped_names() -> dict[str, tuple[str, int]]:
+    """By job: the name whose addresses are scraped, and the port."""
+    jobs = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
+    found = {}
+    for job in jobs:
+        (asked,) = job["dns_sd_configs"]
+        assert (asked["type"], len(asked["names"])) == ("A", 1)
+        found[job["job_name"].removeprefix("oldhost-sync-")] = (asked["names"][0], asked["port"])
+    return found
+
+
+def test_each_process_of_a_role_in_compose_is_scraped_not_one_by_chance() -> None:
+    """A name in compose has the addresses of all its containers; a static target is any one of them."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    for name, port in scraped_names().values():
+        role = services[name]["environment"]
+        binds = [role.get(each, "") for each in ("SYNC_API_BIND", "SYNC_METRICS_BIND", "SYNC_TEMPORAL_METRICS_BIND")]
+        assert f"0.0.0.0:{port}" in binds
+
+
+def test_each_pod_of_a_role_in_kubernetes_has_an_address_that_prometheus_can_ask_for() -> None:
+    base = ROOT / "deploy" / "kubernetes" / "base"
+    objects = [each for path in base.glob("*.yaml") for each in yaml.safe_load_all(path.read_text()) if each]
+    services = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Service"}
+    pods = {each["metadata"]["name"]: each["spec"]["template"] for each in objects if each["kind"] == "Deployment"}
+    told = (FOLDER / "prometheus.yml").read_text()
+    for name, port in scraped_names().values():
+        called = "api-pods" if name == "api" else name
+        service = services[called]
+        assert f"{called}.oldhost-sync" in told
+        assert service["clusterIP"] == "None"  # a name for each pod's address
+        assert service["selector"].items() <= pods[name]["metadata"]["labels"].items()
+        ports = {each["name"]: each["containerPort"] for each in pods[name]["spec"]["containers"][0]["ports"]}
+        assert port in {ports[each["targetPort"]] for each in service["ports"]}
 
 
 @pytest.mark.parametrize("expression", ["rate(a[5m]) > 1", "a offset 5m", "a > b", "a and b", "quantile(1, a)"])
