@@ -140,6 +140,22 @@ def cursor_gone(detail: str, *, oldest: str) -> Problem:
     )
 
 
+def cursor_unknown(*, oldest: str, latest: str) -> Problem:
+    return Problem(
+        410,
+        "cursor-unknown",
+        "This cursor is not from this database",
+        "The last fate that you saw is not in this database, or was taken back: the database was restored from a "
+        "backup, a replica that was behind took over, or an operator resolved a halt. Fates that you saw may be "
+        "missing, and the feed may hold others in their places.",
+        "Submit what you sent since the backup again, with the same keys. Keep `latest_cursor`, read the present state "
+        "of what you follow (GET /api/units, GET /api/changes/{idempotency_key}), then continue from `latest_cursor`; "
+        "or read all fates that are kept again, from `oldest_cursor`.",
+        oldest_cursor=oldest,
+        latest_cursor=latest,
+    )
+
+
 def unknown_change(detail: str) -> Problem:
     return Problem(
         404,

@@ -118,7 +118,7 @@ _MEANINGS = {
     404: "Not found.",
     405: "The path does not support this method.",
     409: "This is not possible in the present state.",
-    410: "The feed no longer reaches back to this cursor; `oldest_cursor` says where it begins.",
+    410: "The feed can't continue from this cursor; `oldest_cursor` says where the feed begins.",
     413: "The body is larger than 64 KiB (a batch: 2 MiB).",
     415: "The body is not JSON.",
     422: "A field or a query parameter is wrong, or the Idempotency-Key belongs to another body.",

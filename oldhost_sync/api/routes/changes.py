@@ -19,7 +19,7 @@ from oldhost_sync.api.access.ownership import may_see, owns, source_of
 from oldhost_sync.api.bodies import read_value, write_body
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_key
-from oldhost_sync.api.problems import Problem, cursor_gone, invalid_change, unknown_change
+from oldhost_sync.api.problems import Problem, cursor_gone, cursor_unknown, invalid_change, unknown_change
 from oldhost_sync.api.responses import accepted_answer, recorded, recorded_answer
 from oldhost_sync.api.schemas import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
@@ -122,9 +122,10 @@ class ChangeRoutes:
     async def feed(self, request: Request, since: Since = None, limit: Limit = limits.PAGE_DEFAULT) -> Response:
         """Every fate once, in the order in which they were decided; none is skipped, even if transactions overlap.
 
-        410: fates after this cursor have been deleted (they are kept for 90 days). Read the present state of what you
-        follow (`GET /api/units`), and continue from `oldest_cursor`. An application does not get the fates of other
-        tokens' changes, so a page may be short or empty although there is `more`.
+        410: fates after this cursor have been deleted (they are kept for 90 days), or the database was restored and
+        lacks the fate that you saw last. Read the present state of what you follow (`GET /api/units`), and continue
+        from the cursor that the answer names. An application does not get the fates of other tokens' changes, so a page
+        may be short or empty although there is `more`.
         """
         host = self._dependencies.host
         if since == LATEST:
@@ -141,6 +142,9 @@ class ChangeRoutes:
             raise cursor_gone(
                 "Fates after this cursor are no longer kept.", oldest=feed_cursor(forgotten.oldest)
             ) from None
+        except change_feed.CursorUnknown as unknown:
+            oldest, latest = feed_cursor(unknown.oldest), feed_cursor(unknown.latest)
+            raise cursor_unknown(oldest=oldest, latest=latest) from None
         caller = caller_of(request)
         seen = [row for row in page.rows if may_see(caller, row.pop("source"))]
         return _feed_answer(replace(page, rows=seen), request.headers.get("if-none-match"))

@@ -8,6 +8,10 @@ its next fate.
 
 A fate that was decided without a number (a refused submission) gets one from the relay soon afterwards. Pruning
 increases `feed_horizon`: a reader whose cursor is older has missed fates and gets an error.
+
+A database that was restored, or a replica that was behind, gives the same numbers to other fates. So a cursor names the
+last fate that its reader saw, and is valid only where that fate is: with its number, its change, and its time to the
+microsecond.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger.statements import CREATE_LEDGER
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, RAISE_SEQUENCE, SEQUENCE, listed, tried_at_once
@@ -55,6 +60,18 @@ class CursorForgotten(StoreError):  # noqa: N818 - a name says what happened
     def __init__(self, oldest: FeedCursor) -> None:
         super().__init__("fates after this cursor were deleted")
         self.oldest = oldest
+
+
+class CursorUnknown(StoreError):  # noqa: N818 - a name says what happened
+    """The fate that the reader saw last is not in this database, or was taken back: others may be missing or new.
+
+    `oldest`: where the feed begins; `latest`: its end. A retry does not help.
+    """
+
+    def __init__(self, oldest: FeedCursor, latest: FeedCursor) -> None:
+        super().__init__("the fate of this cursor is not in this database")
+        self.oldest = oldest
+        self.latest = latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +114,20 @@ _FEED = text(
 ).columns(*(outbox_events.c[column].label(shown) for shown, column in _SHOWN.items()))
 
 
+_NEWEST = text(
+    "SELECT fate_sequence, processed_at, id AS change_id FROM outbox_events FORCE INDEX (ix_outbox_events_feed) "
+    "WHERE host = :host AND fate_sequence > 0 ORDER BY fate_sequence DESC, processed_at DESC, id DESC LIMIT 1"
+).columns(processed_at=UtcDateTime())
+_SEEN = text(
+    "SELECT 1 FROM outbox_events WHERE id = :id AND host = :host AND fate_sequence = :sequence AND processed_at = :at"
+)
+_ACTED_ON = text("SELECT 1 FROM operator_audit WHERE host = :host AND change_id = :id AND created_at >= :at LIMIT 1")
+
+
 def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: int) -> FeedPage:
-    """The fates after `since`, at most `limit`; after BEGINNING, the oldest that are kept. Raises CursorForgotten."""
+    """The fates after `since`, at most `limit`; after BEGINNING, the oldest that are kept. Raises CursorForgotten or
+    CursorUnknown.
+    """
     values = {
         "host": host,
         "sequence": since.sequence,
@@ -110,6 +139,8 @@ def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: in
     forgotten = _forgotten(connection, host)  # after reading, so that pruning in the meantime is noticed
     if since != BEGINNING and since.sequence < forgotten:
         raise CursorForgotten(FeedCursor(forgotten))
+    if since.sequence > forgotten and not _is_of_this_database(connection, host, since):
+        raise CursorUnknown(FeedCursor(forgotten), latest_cursor(connection, host))
     page = rows[:limit]
     cursor = FeedCursor.of(page[-1]) if page else max(since, FeedCursor(forgotten))
     for row in page:
@@ -119,8 +150,29 @@ def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: in
 
 def latest_cursor(connection: Connection, host: str) -> FeedCursor:
     """The end of the feed: fates after it are new."""
-    sequence = connection.execute(select(nonce_ledger.c.fate_sequence).where(nonce_ledger.c.host == host)).scalar()
-    return FeedCursor(sequence or 0)
+    newest = connection.execute(_NEWEST, {"host": host}).one_or_none()
+    return FeedCursor(_sequence(connection, host)) if newest is None else FeedCursor.of(dict(newest._mapping))  # noqa: SLF001
+
+
+def _sequence(connection: Connection, host: str) -> int:
+    """The number of the last transaction that decided fates."""
+    found = connection.execute(select(nonce_ledger.c.fate_sequence).where(nonce_ledger.c.host == host)).scalar()
+    return int(found or 0)
+
+
+def _is_of_this_database(connection: Connection, host: str, since: FeedCursor) -> bool:
+    """Whether the reader's last fate was decided here. An operator's act may have taken it back since: a retry, or a
+    discard, which is a fate of its own.
+    """
+    if not since.change_id:  # there was no fate yet
+        return since.sequence <= _sequence(connection, host)
+    values = {
+        "host": host,
+        "sequence": since.sequence,
+        "at": since.processed_at.replace(tzinfo=None),
+        "id": since.change_id,
+    }
+    return any(connection.execute(each, values).first() is not None for each in (_SEEN, _ACTED_ON))
 
 
 def _forgotten(connection: Connection, host: str) -> int:

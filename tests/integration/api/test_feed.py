@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,7 +16,9 @@ from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.ledger.statements import CREATE_LEDGER
 from oldhost_sync.store.outbox.pending_fates import RAISE_SEQUENCE
 from oldhost_sync.store.views.change_feed import number_fates
+from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.api.test_fates import make
+from tests.integration.system.test_restore import DUMP, program
 
 _END = text(
     "UPDATE outbox_events SET outcome = :outcome, processed_at = UTC_TIMESTAMP(6) - INTERVAL :ago SECOND, "
@@ -128,6 +132,9 @@ def test_a_retried_change_comes_again_with_its_next_fate(shop: httpx.Client, eng
         end(connection, change_id, 60, "DEAD")
     page = poll(shop, None)
     with engine.begin() as connection:
+        assert not decide(connection, OperatorAct("oldhost", "retry", "anna", "corrected there", change_id)).refused
+    assert ids(poll(shop, page["next_cursor"])) == []
+    with engine.begin() as connection:
         end(connection, change_id, 30, "APPLIED")
     again = poll(shop, page["next_cursor"])
     assert [change["outcome"] for change in page["changes"] + again["changes"]] == ["DEAD", "APPLIED"]
@@ -189,3 +196,96 @@ def test_a_dead_letter_that_is_given_up_comes_again_with_that_fate(shop: httpx.C
         assert not decide(connection, OperatorAct("oldhost", "discard", "anna", "the guest left", change_id)).refused
     page = poll(shop, page["next_cursor"])
     assert [(change["change_id"], change["outcome"]) for change in page["changes"]] == [(change_id, "DISCARDED")]
+
+
+@pytest.fixture
+def backup(mariadb_server: PrivateMariaDB, engine: Engine, tmp_path: Path) -> Backup:
+    return Backup(mariadb_server, str(engine.url.database), tmp_path / "backup.sql")
+
+
+@dataclass(frozen=True)
+class Backup:
+    """The test's database, backed up and restored with MariaDB's own programs."""
+
+    server: PrivateMariaDB
+    database: str
+    file: Path
+
+    def make(self) -> None:
+        with self.file.open("wb") as file:
+            program(self.server, DUMP, self.database, stdout=file)
+
+    def restore(self) -> None:
+        with self.file.open("rb") as file:
+            program(self.server, "mariadb", self.database, stdin=file)
+
+
+def ended(client: httpx.Client, engine: Engine, key: str) -> int:
+    change_id = make(client, key)
+    with engine.begin() as connection:
+        end(connection, change_id)
+    return change_id
+
+
+def refused(client: httpx.Client, cursor: str) -> dict[str, Any]:
+    answer = client.get("/api/changes", params={"since": cursor})
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (410, "cursor-unknown")
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def test_a_cursor_that_is_ahead_of_a_restored_database_is_gone(
+    shop: httpx.Client, engine: Engine, backup: Backup
+) -> None:
+    kept = ended(shop, engine, "kept")
+    backup.make()
+    ended(shop, engine, "lost")
+    cursor = poll(shop, None)["next_cursor"]
+    backup.restore()
+    way_back = refused(shop, cursor)
+    new = ended(shop, engine, "new")
+    assert ids(poll(shop, way_back["latest_cursor"])) == [new]
+    assert ids(poll(shop, way_back["oldest_cursor"])) == [kept, new]
+
+
+def test_a_restored_database_that_has_gone_on_beyond_the_cursor_is_noticed_too(
+    shop: httpx.Client, engine: Engine, backup: Backup
+) -> None:
+    backup.make()
+    ended(shop, engine, "lost")
+    cursor = poll(shop, None)["next_cursor"]
+    backup.restore()
+    for key in ("another", "third"):  # with the numbers and ids of the lost one, and more
+        ended(shop, engine, key)
+    refused(shop, cursor)
+
+
+def test_a_cursor_from_the_end_of_the_feed_is_noticed_too(shop: httpx.Client, engine: Engine, backup: Backup) -> None:
+    backup.make()
+    ended(shop, engine, "lost")
+    cursor = poll(shop, "latest")["next_cursor"]
+    backup.restore()
+    ended(shop, engine, "another")
+    refused(shop, cursor)
+
+
+def test_a_reader_whose_last_fate_is_in_the_backup_goes_on(shop: httpx.Client, engine: Engine, backup: Backup) -> None:
+    ended(shop, engine, "kept")
+    cursor = poll(shop, None)["next_cursor"]
+    backup.make()
+    ended(shop, engine, "lost")
+    backup.restore()
+    new = ended(shop, engine, "new")
+    assert ids(poll(shop, cursor)) == [new]
+
+
+def test_a_key_that_the_backup_lacks_is_recorded_again(shop: httpx.Client, backup: Backup) -> None:
+    """A repetition with the same key is what brings a lost change back."""
+    make(shop, "kept")
+    backup.make()
+    make(shop, "lost")
+    backup.restore()
+    body = {"entity_type": "unit", "entity_id": "12B", "event_type": "booking_created", "payload": {}}
+    for key, replayed in (("lost", False), ("lost", True)):
+        answer = shop.post("/api/changes", json=body, headers={"Idempotency-Key": key})
+        assert (answer.status_code, answer.headers.get("idempotency-replayed") == "true") == (202, replayed)

@@ -97,7 +97,10 @@ def long_kept(mariadb_server: PrivateMariaDB, request: pytest.FixtureRequest) ->
 
 QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "a change's fate": lambda connection: change_status.find_fate(connection, HOST, "k77"),
-    "the feed": lambda connection: change_feed.read_feed(connection, HOST, change_feed.FeedCursor(9), limit=50),
+    "the feed": lambda connection: change_feed.read_feed(connection, HOST, change_feed.FeedCursor(0), limit=50),
+    "the feed's end": lambda connection: change_feed.read_feed(
+        connection, HOST, change_feed.latest_cursor(connection, HOST), limit=50
+    ),
     "hosts with fates to write": change_feed.hosts_with_work,
     "fates without a number": lambda connection: change_feed.number_fates(connection, HOST, 50),
     "open alerts": lambda connection: alerts.list_alerts(connection, HOST),
