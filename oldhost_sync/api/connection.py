@@ -204,7 +204,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_body:  # otherwise it is a trailer after a chunked body, which no route reads
-            super().on_header(name, value)
+            super().on_header(name, value.strip(b" \t"))  # blanks around a value are no part of it (RFC 9110, 5.5)
         self._grow_header(len(name) + len(value) + len(b": \r\n"))
         if len(self.headers) > limits.HEADERS_MAX:
             self._stop_parsing(header_too_large())

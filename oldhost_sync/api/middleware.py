@@ -25,6 +25,7 @@ from oldhost_sync.api.access.doors import PROBLEM_KEY, Door, door_to, rendered
 from oldhost_sync.api.access.strangers import AnonymousRateLimit
 from oldhost_sync.api.connection_count import address_of
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.head import as_get
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
 from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.store.errors import StoreError
@@ -69,6 +70,8 @@ class ApiMiddleware:
             return
         if scope["type"] != "http":
             return
+        if scope["method"] == "HEAD":
+            scope, receive, send = as_get(scope, receive, send)
         started = time.perf_counter()
         traced = self._requests.begin() if self._requests else None
         status = 0
@@ -94,7 +97,7 @@ class ApiMiddleware:
                 self._requests.end(traced, scope, status)
 
     def _note_write(self, scope: Scope, status: int) -> None:
-        if scope["method"] in {"GET", "HEAD"}:
+        if scope["method"] == "GET":
             return
         if PROBLEM_KEY in scope:
             self._refused_writes.note(scope[PROBLEM_KEY])

@@ -281,7 +281,7 @@ def _methods_of(request: Request) -> list[str]:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
         for method in route.methods or ()
     }
-    return sorted(found)
+    return sorted(found | {"HEAD"} if "GET" in found else found)
 
 
 def install(app: FastAPI, answer: Callable[[Request, Problem], Response] = lambda _request, it: it.response()) -> None:

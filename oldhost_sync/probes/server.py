@@ -11,7 +11,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
@@ -28,6 +28,7 @@ CONNECTIONS_MAX = 32
 # A connection is for one request, from its first byte to the end of the answer.
 REQUEST_SECONDS_MAX = 10.0
 ACCEPT_AGAIN_SECONDS = 0.1
+_METHODS = ("GET", "HEAD")
 
 StartResponse = Callable[..., Any]
 
@@ -96,6 +97,17 @@ def served(
     figures = make_wsgi_app(registry)
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        method = environ["REQUEST_METHOD"]
+        if method not in _METHODS:
+            allowed = [("Allow", ", ".join(_METHODS))]
+            return _answer(start_response, HTTPStatus.METHOD_NOT_ALLOWED, {"status": "only GET and HEAD"}, allowed)
+        begun: list[Any] = []
+        content = b"".join(get({**environ, "REQUEST_METHOD": "GET"}, lambda *given: begun.extend(given)))
+        status, headers = begun
+        start_response(status, [*headers, ("Content-Length", str(len(content)))])
+        return [content] if method == "GET" else []
+
+    def get(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
         if path in {"/", "/metrics"}:
             return figures(environ, start_response)  # type: ignore[no-any-return]
@@ -121,6 +133,12 @@ def served(
         thread.join()
 
 
-def _answer(start_response: StartResponse, status: HTTPStatus, content: dict[str, Any]) -> Iterable[bytes]:
-    start_response(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
-    return [json.dumps(content).encode() + b"\n"]
+def _answer(
+    start_response: StartResponse,
+    status: HTTPStatus,
+    content: dict[str, Any],
+    more: Sequence[tuple[str, str]] = (),
+) -> Iterable[bytes]:
+    text = json.dumps(content).encode() + b"\n"
+    start_response(f"{status.value} {status.phrase}", [("Content-Type", "application/json"), *more])
+    return [text]

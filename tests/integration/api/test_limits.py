@@ -205,7 +205,7 @@ def test_an_announced_giant_is_refused_before_it_comes(address: str) -> None:
 def test_an_unknown_path_and_method_are_problems(shop: httpx.Client) -> None:
     assert shop.get("/api/nothing").json()["type"].endswith("unknown-path")
     answer = shop.patch("/api/changes")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
     assert answer.json()["action"].startswith("Use GET, POST")
 
 

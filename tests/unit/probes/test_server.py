@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import urllib.error
 import urllib.request
 from types import SimpleNamespace
 from wsgiref.simple_server import make_server
@@ -63,3 +64,32 @@ def test_one_connection_gives_one_answer_whatever_its_client_offers(headers: str
             while part := connection.recv(65_536):
                 answer += part
     assert answer.count(b"HTTP/1.0 ") == 1
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/nothing"])
+def test_head_is_answered_as_get_is_without_the_content(path: str) -> None:
+    bind = f"127.0.0.1:{free_port()}"
+    with served(bind, CollectorRegistry(), Readiness(), Liveness()):
+        answers = []
+        for method in ("GET", "HEAD"):
+            with socket.create_connection(("127.0.0.1", int(bind.rpartition(":")[2])), timeout=5) as connection:
+                connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                with connection.makefile("rb") as stream:
+                    head, _, content = stream.read().partition(b"\r\n\r\n")
+            shown = [line for line in head.splitlines() if not line.lower().startswith(b"date:")]
+            answers.append((shown, content))
+    (got, content), (headed, nothing) = answers
+    assert headed == got
+    assert f"content-length: {len(content)}".encode() in [line.lower() for line in headed]
+    assert nothing == b""
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "BREW"])
+def test_a_probe_is_read_only(method: str) -> None:
+    bind = f"127.0.0.1:{free_port()}"
+    with served(bind, CollectorRegistry(), Readiness(), Liveness()):
+        asked = urllib.request.Request(f"http://{bind}/healthz", method=method)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked, timeout=5)
+    with refused.value as answer:
+        assert (answer.code, answer.headers["Allow"]) == (405, "GET, HEAD")
