@@ -62,6 +62,7 @@ def upgrade() -> None:
         sa.Column("owner", sa.String(length=255), nullable=True),
         sa.Column("banned_at", MOMENT, nullable=True),
         sa.Column("banned_until", MOMENT, nullable=True),
+        sa.Column("ban_told_at", MOMENT, nullable=True),
         sa.Column("ban_is_over", sa.Boolean(), server_default=sa.text("0"), nullable=False),
         sa.Column("halted", sa.String(length=1024), nullable=True),
         sa.Column("halted_expected_nonce", sa.BigInteger(), nullable=True),

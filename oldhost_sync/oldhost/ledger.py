@@ -69,6 +69,7 @@ class TakenOver:
 
     `settle_wait_ms`: for the newest row that may have been written. A row that was marked and taken back before a byte
     was written, or that OldHost refused, can't be applied late and needs no wait.
+    `ban_told_ms_ago`: when OldHost last said how long the ban lasts; negative: the clock was set back since.
     `halted`: why nothing may be sent; None while an operator's `resolve` waits for the comparison that follows.
     """
 
@@ -78,6 +79,7 @@ class TakenOver:
     in_doubt: list[InDoubt] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     banned_ms: int = 0
+    ban_told_ms_ago: int = 0
     settle_wait_ms: int = 0
     halted: str | None = None
     halt_knows_expected: bool = False

@@ -48,8 +48,8 @@ class SessionLimits:
     busy_waits_max: int = 10
     busy_pause_seconds_min: float = 0.05
     busy_pause_seconds_max: float = 2.0
-    # A ban whose length OldHost does not say, and the longest one that is believed: asking does not prolong a ban,
-    # while a garbage number would stop everything for that long.
+    # A ban whose length OldHost does not say, and the longest time without asking during one: asking does not prolong a
+    # ban, while a garbage number would stop everything for that long.
     ban_seconds: float = 900.0
     # How long an operation waits at a free wire for the one that must be sent before it.
     predecessor_seconds: float = 10.0
@@ -85,8 +85,12 @@ class SessionLimits:
         return min(self.settle_seconds, self.second_look_seconds_max)
 
     def ban_span(self, retry_after: float | None) -> float:
-        """How long not to ask after a ban: as long as OldHost says, but no longer than a ban lasts."""
-        return self.ban_seconds if retry_after is None else min(retry_after, self.ban_seconds)
+        """How long a ban lasts: as long as OldHost says. It is asked again earlier if that is long."""
+        return self.ban_seconds if retry_after is None else retry_after
+
+    def asks_again(self, told_ms_ago: int) -> bool:
+        """Whether OldHost is asked although the ban that it told of so long ago is not over."""
+        return not 0 <= told_ms_ago < 1000 * self.ban_seconds
 
     def busy_pause(self, retry_after: float) -> float:
         """How long to wait when OldHost says busy: as it asks, within bounds."""

@@ -137,7 +137,7 @@ class Opening:
         why = taken.halted or self._loss(taken)
         if why:
             return self._halted(taken, why, over_at)
-        if taken.banned_ms > 0:
+        if taken.banned_ms > 0 and not self.limits.asks_again(taken.ban_told_ms_ago):
             return OpeningPostponed(taken.banned_ms, "ban")
         if taken.settle_wait_ms > 0 and (early := self._look_early(taken, over_at)) is not None:
             return early

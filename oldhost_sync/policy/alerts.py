@@ -74,7 +74,9 @@ class Alerts:
     # ------------------------------------------------------------------------------------------ OldHost and the session
 
     def banned(self, until_ms: int) -> None:
-        text = f"OldHost banned us until {clock(until_ms)}: no change can reach it before, not even emergencies."
+        text = (
+            f"OldHost banned us, at least until {clock(until_ms)}: no change can reach it before, not even emergencies."
+        )
         self._raise("ban", "critical", text, "ban")
 
     def halted(self, reason: str) -> None:

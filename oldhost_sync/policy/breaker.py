@@ -97,7 +97,12 @@ class Breaker:
     @property
     def ask_at_ms(self) -> int:
         """When OldHost is asked again: at least once in a ban's usual length. Asking does not prolong a ban."""
-        return min(self.until_ms, self.told_at_ms + self.ban_ms * ASK_AGAIN_PERCENT // 100)
+        return min(self.until_ms, self.told_at_ms + self.ask_again_ms)
+
+    @property
+    def ask_again_ms(self) -> int:
+        """The longest time without asking."""
+        return self.ban_ms * ASK_AGAIN_PERCENT // 100
 
     def agreed(self) -> None:
         self._move(BreakerEvent.AGREED)

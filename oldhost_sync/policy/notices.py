@@ -42,7 +42,7 @@ def _blockade(machine: Machine) -> tuple[str, str]:
     if machine.paused:
         return "pause", f"the writer is paused by {machine.paused.operator}"
     if machine.breaker.state is BreakerState.OPEN:
-        return "ban", f"OldHost has banned us until {clock(machine.breaker.until_ms)}"
+        return "ban", f"OldHost has banned us, at least until {clock(machine.breaker.until_ms)}"
     if machine.breaker.state is BreakerState.HALTED:
         return "halt", f"sending is halted: {machine.breaker.reason}"
     return "", ""

@@ -148,11 +148,13 @@ class SessionLifecycle:
 
     def _postponed(self, event: OpeningPostponed, now_ms: int) -> None:
         """A ban still runs, an operation in doubt needs its settle time, or the connection can't be opened."""
+        wait_ms = max(event.wait_ms, 1)
         if event.reason == "ban":
             self._machine.banned(event.wait_ms, now_ms)
+            wait_ms = min(wait_ms, self._machine.breaker.ask_again_ms)
         else:
             self._machine.progress.said(f"{event.reason}: {event.message}" if event.message else event.reason)
-        self._retry_later(max(event.wait_ms, 1), event.reason, now_ms)
+        self._retry_later(wait_ms, event.reason, now_ms)
 
     def _failed(self, event: OpeningFailed, now_ms: int) -> None:
         """Try again, with growing pauses."""

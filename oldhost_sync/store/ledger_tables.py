@@ -29,9 +29,10 @@ nonce_ledger = table(
     Column("last_applied_nonce", BigInteger),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
     Column("owner", String(255)),
-    # When OldHost's last ban was first seen, and when it ends.
+    # When OldHost's last ban was first seen, when it ends by OldHost's own words, and when it last said so.
     Column("banned_at", UtcDateTime),
     Column("banned_until", UtcDateTime),
+    Column("ban_told_at", UtcDateTime),
     # Whether OldHost has agreed with the ledger since: the clock may be set back to within the ban.
     Column("ban_is_over", Boolean, nullable=False, server_default=text("0")),
     Column("halted", String(limits.TEXT_LENGTH_MAX)),

@@ -59,7 +59,8 @@ class MariaWorld:
         self.execute("UPDATE nonce_requests SET sent_at = sent_at - INTERVAL %s SECOND", seconds)
         self.execute(
             "UPDATE nonce_ledger SET banned_at = banned_at - INTERVAL %s SECOND, "
-            "banned_until = banned_until - INTERVAL %s SECOND",
+            "banned_until = banned_until - INTERVAL %s SECOND, ban_told_at = ban_told_at - INTERVAL %s SECOND",
+            seconds,
             seconds,
             seconds,
         )

@@ -31,6 +31,7 @@ CREATE_LEDGER = (
 LOCK_LEDGER = (
     "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, resolved_epoch, "
     "losses_accepted_at, losses_accepted_id, ban_is_over, "
+    "TIMESTAMPDIFF(MICROSECOND, ban_told_at, UTC_TIMESTAMP(6)) DIV 1000 AS ban_told_ms_ago, "
     f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s FOR UPDATE"
 )
 NEXT_EPOCH = (
@@ -54,6 +55,7 @@ BAN = (
     "UPDATE nonce_ledger SET "
     "banned_at = IF(NOT ban_is_over AND UTC_TIMESTAMP(6) BETWEEN banned_at AND banned_until, banned_at, "
     "UTC_TIMESTAMP(6)), banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, ban_is_over = 0, "
+    "ban_told_at = UTC_TIMESTAMP(6), "
     "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
 END_BAN = "UPDATE nonce_ledger SET ban_is_over = 1 WHERE host = %s"

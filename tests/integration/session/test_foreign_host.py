@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.policy.events import OpeningPostponed
+from oldhost_sync.store.views.ban import read_ban
+from tests.conformance.maria_world import HOST
 from tests.foreign_host.answer import Answer, expects, page
 from tests.integration.session.foreign_stage import ForeignStage
 from tests.integration.session.stage import Process, outcomes, send
@@ -139,3 +142,26 @@ def test_the_wait_for_the_settle_time_does_not_hide_why_the_host_can_not_be_aske
     assert "connection was lost while reading" in waiting.message
     foreign.host.refuse_all(page(401))
     assert postponed(foreign).reason == "credentials"
+
+
+def test_a_ban_that_is_longer_than_the_setting_is_shown_with_the_hosts_own_end(foreign: ForeignStage) -> None:
+    foreign.session().close("over")
+    foreign.host.ban(3 * foreign.limits.ban_seconds)
+    waiting = postponed(foreign)
+    with foreign.world.engine.connect() as connection:
+        ban = read_ban(connection, HOST)
+    assert ban is not None
+    assert abs(waiting.wait_ms - 2_700_500) <= 1_000
+    assert abs((ban.until - ban.began_at).total_seconds() - 2_700) < 5
+
+
+def test_a_ban_that_ends_early_is_noticed_when_the_configured_time_is_over(foreign: ForeignStage) -> None:
+    foreign.session().close("over")
+    foreign.host.ban(3 * foreign.limits.ban_seconds)
+    assert postponed(foreign).reason == "ban"
+    foreign.host.banned_until = 0.0
+    assert postponed(foreign).reason == "ban", "it is not asked yet"
+    foreign.world.age(foreign.limits.ban_seconds)
+    assert isinstance(foreign.open(), Opened)
+    with foreign.world.engine.connect() as connection:
+        assert read_ban(connection, HOST) is None

@@ -150,4 +150,9 @@ def test_a_ban_that_claims_to_last_a_day_is_asked_about_when_a_ban_is_over(stage
     stage.control(lambda controls: controls.ban({"seconds": 900}))
     waiting = stage.open()
     assert isinstance(waiting, OpeningPostponed)
-    assert (waiting.reason, waiting.wait_ms) == ("ban", 900_500)
+    assert (waiting.reason, waiting.wait_ms) == ("ban", 86_400_500)
+    processes = [Process(), Process()]
+    for process, seconds in zip(processes, (899.0, 1.0), strict=True):
+        stage.world.age(seconds)
+        stage.open(process)
+    assert [process.calls.count("ask") for process in processes] == [0, 1]

@@ -190,6 +190,22 @@ def test_a_ban_stops_sending_until_oldhost_was_asked(play: Play) -> None:
     assert sent(play) == []
 
 
+def test_in_a_ban_longer_than_the_setting_oldhost_is_asked_each_time_the_setting_is_over(play: Play) -> None:
+    play.take("TXN", "a")
+    play.end_send(1, lambda _: Reply.BAN)
+    play.advance(BAN_MS)
+    play.under.opening = None
+    play.machine.opening_ended(OpeningPostponed(3 * BAN_MS, "ban"), play.now_ms)
+    play.step()
+    assert play.machine.blocked_ms(play.now_ms) == 3 * BAN_MS
+    asking = []
+    for wait_ms in (BAN_MS, BAN_MS * 5 // 100):
+        play.advance(wait_ms)
+        asking.append(play.under.opening is not None)
+    assert asking == [False, True]
+    assert play.machine.blocked_ms(play.now_ms) > BAN_MS
+
+
 def test_emergencies_that_can_not_go_are_one_alert_with_their_number(play: Play) -> None:
     """The one that was banned itself, and those that came in the ban; told again as they grow, and
     no more often than that."""
