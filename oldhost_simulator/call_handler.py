@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from oldhost_simulator.counters import Counters
 from oldhost_simulator.facts import Entry, Fact
-from oldhost_simulator.host import FaultSource, Host
+from oldhost_simulator.host import FaultSource, Host, Rejection
 from oldhost_simulator.operation import Call
 from oldhost_simulator.state_file import StateFile
 from oldhost_simulator.wire import Answer
@@ -22,11 +22,11 @@ class CallHandler:
         self._state_file = state_file
         self._waiting: list[tuple[int, Future[None]]] = []
 
-    def answer(self, call: Call, now: float, *, late: bool = False) -> Answer:
+    def answer(self, call: Call, now: float, *, late: bool = False, rejection: Rejection | None = None) -> Answer:
         if self.host.banned_until(now) is None:  # no event during a ban: a request must not extend it
             for event in self._faults.injected_events(call):
                 self.record(self.host.facts_of(event, now))
-        decision = self.host.decide(call, now, self._faults, late=late)
+        decision = self.host.decide(call, now, self._faults, late=late, rejection=rejection)
         self.record(decision.facts)
         self._counters.count_answer(decision.answer.status, decision.answer.body.get("error"))
         return decision.answer

@@ -29,9 +29,10 @@ from oldhost_simulator.wire import Answer
 
 ENDINGS: Final = (
     "drop_before", "apply_late", "drop_after", "cut_reply", "garbage", "hang", "close_after", "http10", "duplicate",
-    "swallow",
+    "swallow", "answer",
 )  # fmt: skip
 INJECTED_EVENTS: Final[tuple[InjectedEventName, ...]] = ("restore", "foreign_write", "ban")
+USES: Final = ("applied", "used", "unused")
 GARBAGE: Final = ("bytes", "not_json", "status", "other_nonce")
 
 PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -50,6 +51,7 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "http10": {"length": True},
     "duplicate": {"answer": "second"},
     "swallow": {},
+    "answer": {"status": 500, "body": "", "nonce": "used"},
     "say": {"status": 0, "shift": 0, "fields": {}},
     "ban": {"seconds": None},
     "restore": {"back": 1},
@@ -57,15 +59,16 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Each fault's own parameters with their defaults. A ban's None is the host's usual length.
 
-The last four of the endings, and `say`, are hosts and proxies that behave oddly: the connection is closed without
+The last five of the endings, and `say`, are hosts and proxies that behave oddly: the connection is closed without
 notice after a whole reply (`close_after`); HTTP/1.0 with one request per connection (`http10`, with a Content-Length or
 without); a proxy delivers a request twice and the client gets the first or the second answer (`duplicate`); the host
-answers and continues, but its reply never arrives (`swallow`); an answer of this `status` (0: any) has other `fields`,
-or an expected nonce moved by `shift` (`say`).
+answers and continues, but its reply never arrives (`swallow`); the answer is this `status` with this `body`, and the
+operation was applied, only its nonce used, or neither (`answer`); an answer of this `status` (0: any) has other
+`fields`, or an expected nonce moved by `shift` (`say`).
 """
 
 _COMMON: Final = ("name", "label", "on", "probability", "next", "skip", "every", "rule")
-_CHOICES: Final = {"reply": GARBAGE, "answer": ("first", "second")}
+_CHOICES: Final = {"reply": GARBAGE, "answer": ("first", "second"), "nonce": USES}
 _READERS: Final[Mapping[type, Callable[[str, Any], Any]]] = {bool: read_flag, str: read_text, dict: read_object}
 _RULE_FIELDS: Final = ("entity_type", "entity_id", "event_type", "nonce", "field", "equals")
 _MISSING: Final = object()

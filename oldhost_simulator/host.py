@@ -72,7 +72,10 @@ class Host:
             return None
         return self._ban.until
 
-    def decide(self, call: Call, now: float, faults: FaultSource, *, late: bool = False) -> Decision:
+    def decide(
+        self, call: Call, now: float, faults: FaultSource, *, late: bool = False, rejection: Rejection | None = None
+    ) -> Decision:
+        """`rejection`: why this operation is rejected, if it comes to that."""
         if self.banned_until(now) is not None:
             return Decision(Answer(403, {"error": "banned", "retry_after": self._retry_after(now)}))
         if call.problem is not None:
@@ -82,9 +85,11 @@ class Host:
             return Decision(Answer(503, {"error": "busy", "retry_after": _plain(busy_seconds)}))
         if call.kind == "ask":
             return Decision(Answer(200, {"expected_nonce": self.expected_nonce}))
-        return self._decide_sync(call, now, faults, late=late)
+        return self._decide_sync(call, now, faults, rejection, late=late)
 
-    def _decide_sync(self, call: Call, now: float, faults: FaultSource, *, late: bool) -> Decision:
+    def _decide_sync(
+        self, call: Call, now: float, faults: FaultSource, rejection: Rejection | None, *, late: bool
+    ) -> Decision:
         nonce, expected = call.nonce, self.expected_nonce
         assert nonce is not None, "a sync without a problem has a nonce"
         if nonce < expected:
@@ -92,7 +97,7 @@ class Host:
         if nonce > expected:
             gap = Incident(incident="gap", at=now, expected_nonce=expected, nonce=nonce, connection=call.connection)
             return Decision(Answer(400, {"error": "nonce_gap", "expected_nonce": expected}), (gap,))
-        rejection = faults.rejection(call)
+        rejection = rejection or faults.rejection(call)
         if rejection is not None:
             after = expected + 1 if rejection.consume else expected
             body = {"error": "rejected", "reason": rejection.reason, "expected_nonce": after}

@@ -17,11 +17,12 @@ from oldhost_simulator.connection import Connection, reset_on_close
 from oldhost_simulator.counters import Counters
 from oldhost_simulator.faults import Plan, Switchboard
 from oldhost_simulator.garbage import garbage
+from oldhost_simulator.host import Rejection
 from oldhost_simulator.limits import BACKLOG, LINGER_SECONDS, LINGERING_MAX, READ_BYTES
 from oldhost_simulator.loop import Loop
 from oldhost_simulator.operation import Call, parse_call
 from oldhost_simulator.pace import Pace
-from oldhost_simulator.wire import CONNECTION_IN_USE, Answer, Request, encode
+from oldhost_simulator.wire import CONNECTION_IN_USE, Answer, Request, encode, encode_text
 
 
 class Server:
@@ -201,15 +202,17 @@ class Server:
 
     def _finish(self, connection: Connection, call: Call, plan: Plan, *, last: bool) -> None:
         parameters = plan.parameters
-        applies = parameters.get("applied", True)
+        applies = parameters.get("applied", parameters.get("nonce") != "unused")
         answer = self._answer(call, plan) if applies else None
         if plan.ending == "hang":
             self._hang(connection, parameters["seconds"])
         elif plan.ending == "garbage":
             reply, goes_on = garbage(parameters["reply"], call)
             self._reply(connection, reply, last=last or not goes_on)
+        elif plan.ending == "answer":
+            self._reply(connection, encode_text(parameters["status"], parameters["body"]), last=last)
         else:
-            assert answer is not None, "only a hang and garbage can be without an answer"
+            assert answer is not None, "only a hang, garbage and another answer can be without an answer"
             reply = self._encoded(answer, plan, last=last)
             if plan.ending == "cut_reply":
                 reply = reply[: len(reply) // 2]
@@ -220,7 +223,10 @@ class Server:
 
     def _answer(self, call: Call, plan: Plan) -> Answer:
         """The answer to this call; a proxy that delivers it twice gets two."""
-        answer = self._call_handler.answer(call, self._loop.clock.now())
+        rejection = (
+            Rejection(f"answered {plan.parameters['status']}") if plan.parameters.get("nonce") == "used" else None
+        )
+        answer = self._call_handler.answer(call, self._loop.clock.now(), rejection=rejection)
         if plan.ending == "duplicate":
             again = self._call_handler.answer(call, self._loop.clock.now())
             answer = again if plan.parameters["answer"] == "second" else answer

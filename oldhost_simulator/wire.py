@@ -61,6 +61,13 @@ def encode(answer: Answer, *, last: bool = False, version: str = "1.1", length: 
     return "\r\n".join(head).encode("ascii") + b"\r\n\r\n" + body
 
 
+def encode_text(status: int, text: str) -> bytes:
+    """An answer with any status and any body, as other software gives."""
+    body = text.encode()
+    head = f"HTTP/1.1 {status} {_REASONS.get(status, 'Other')}\r\nContent-Type: text/plain\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode("ascii") + body
+
+
 CONNECTION_IN_USE: Final = encode(Answer(503, {"error": "connection_in_use"}), last=True)
 
 

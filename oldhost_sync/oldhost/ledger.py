@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from oldhost_sync.oldhost.wire import Applied, Malformed, Rejected
+from oldhost_sync.oldhost.wire import Applied, Malformed, Rejected, Said
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, PriorityClass
 
 # How many bound operations a new session gets at once; there are more only after an operator's `resolve resend`.
@@ -155,7 +155,9 @@ class Ledger(Protocol):
         """At the very first contact: start counting at what OldHost expects."""
 
     def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Reconciled:
-        """Compare with OldHost's expected nonce: in-doubt rows below it are APPLIED, the others stay bound, or halt.
+        """Compare with OldHost's expected nonce: in-doubt rows below it have used their nonces, the others stay bound,
+        or halt. A used nonce whose answer was lost: APPLIED, unproven. One with a kept answer (`note_answer`): never
+        APPLIED (I14).
 
         First, an operator's decision that waits for this count is carried out, if it is the count that they were shown.
 
@@ -188,11 +190,15 @@ class Ledger(Protocol):
         Raises InvariantViolated if a byte of one of them may have been written.
         """
 
-    def take_back(self, epoch: int, marked: Reserved) -> None:
+    def take_back(self, epoch: int, marked: Reserved, said: Said | None = None) -> None:
         """`marked` was marked SENT by this epoch and OldHost has certainly not taken it: that does not count as a send.
+        `said`: the answer that refused it; None: not one byte was written.
 
         Idempotent.
         """
+
+    def note_answer(self, epoch: int, sent: Reserved, said: Said) -> None:
+        """Keep an unlisted answer to this epoch's send: if the nonce was used, it decides what that means (I14)."""
 
     def ban(
         self,
@@ -200,10 +206,12 @@ class Ledger(Protocol):
         seconds: float,
         *,
         refused: Reserved | None = None,
+        said: Said | None = None,
         halt: str | None = None,
         expected: int | None = None,
     ) -> int:
-        """OldHost bans us: nothing is sent until it ends. Returns the milliseconds left, margin included.
+        """OldHost bans us: nothing is sent until it ends. Returns the milliseconds left, margin included. `said`: its
+        answer to `refused`.
 
         `refused`: the operation that got this answer and was certainly not applied by this send (together with `halt`:
         unless a proxy delivered it twice; an operator decides which).

@@ -1,9 +1,9 @@
 """The consequences of an answer that ends the session: a table, and a sentence for people.
 
 A send that OldHost has certainly not taken (the answer did not use up the nonce) is taken back: it does not count. If
-its nonce turns out to be used after all, another writer has used it, and calling the operation applied would lose it
-(I2). Only an ambiguous send counts, and a replay of an operation that may have arrived before: then we have probably
-used the nonce ourselves.
+none counts and the nonce turns out to be used after all, another writer has used it, and calling the operation applied
+would lose it (I2). Only a send whose end leaves that open counts: an ambiguous one, and one with an unlisted answer,
+which is kept with it and decides what the use of the nonce means (I14).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oldhost_sync.oldhost.ledger import Reserved
-from oldhost_sync.oldhost.wire import Ambiguous, Answer, Banned, Busy, ConnectionInUse, Gap, Replay
+from oldhost_sync.oldhost.wire import Ambiguous, Answer, Banned, Busy, ConnectionInUse, Gap, Replay, Unlisted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ _REFUSALS: dict[type[Answer | Unwritten], Refusal] = {
     Busy: Refusal(takes_back=True),
     ConnectionInUse: Refusal(takes_back=True),
     Banned: Refusal(takes_back=True, bans=True),
-    Replay: Refusal(takes_back=False, bans=True),
+    Replay: Refusal(takes_back=True, bans=True),
+    Unlisted: Refusal(takes_back=False),
     Ambiguous: Refusal(takes_back=False),
 }
 # Only another writer can have used the nonce.
@@ -71,7 +72,7 @@ def why_ended(operation: Reserved, answer: Answer | Unwritten) -> str:
             return "OldHost stays busy"
         case ConnectionInUse():
             return "OldHost serves another connection"
-        case Ambiguous(why):
+        case Ambiguous(why) | Unlisted(why):
             return f"nonce {nonce} is in doubt: {why}"
         case Unwritten(why):
             return f"nonce {nonce} was not sent: {why}"

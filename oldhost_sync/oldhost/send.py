@@ -38,8 +38,10 @@ from oldhost_sync.oldhost.wire import (
     Busy,
     Malformed,
     Rejected,
+    Said,
     encode_sync,
     read_answer,
+    said_by,
 )
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey
 from oldhost_sync.policy.events import SendEnded
@@ -71,6 +73,7 @@ class RunningSend:
         self._marked_at = 0.0
         self._pending: Answered | None = None
         self._answered_at = 0.0  # the pending one
+        self._said: Said | None = None  # the last complete answer
         self._wire_seconds, self._exchanges = 0.0, 0
         self._refused = RefusedSend(shared, beat)
         self._older: list[ChangeRef] = []
@@ -190,13 +193,17 @@ class RunningSend:
         answer = self._exchange(operation)
         self._operations.popleft()
         if not isinstance(answer, Applied | Rejected | Malformed):
-            self._refused.ended_by(operation, answer)
+            self._refused.ended_by(operation, answer, self._said)
             return False
         self._pending = Answered(operation, answer)
         if not consumed(answer):
             self._shared.close(f"operation {operation.nonce} was refused without its nonce being used: {answer}")
             return False
         self._pipeline.used(operation.nonce)
+        if isinstance(answer, Applied) and answer.surprise:
+            self._record_pending()  # first: what OldHost called applied is applied, whatever is decided later
+            self._refused.surprised(answer)
+            return False
         return True
 
     def _give_back(self) -> bool:
@@ -273,6 +280,7 @@ class RunningSend:
         """Write; while OldHost works, record the previous answer and mark the next operation; read."""
         following = self._operations[1] if len(self._operations) > 1 else None
         began = self._clock()
+        self._said = None
         self._marked = self._marked if self._marked is not operation else None
         self._shared.first_contact.forget()
         try:
@@ -298,6 +306,7 @@ class RunningSend:
         if not response.reusable:
             self._shared.close("OldHost ended the connection after its answer")
         answer = read_answer(response.status, response.body, operation.nonce)
+        self._said = said_by(response.status, response.body)
         self._learn(answer, time)
         return answer
 

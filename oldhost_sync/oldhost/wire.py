@@ -1,8 +1,9 @@
 """The protocol (docs/protocol.md) as a pure codec: bytes out, answers in. No socket, no clock.
 
-The client relies only on what that page says. An answer is one of a closed set of values; any that the page does not
-list, or that is about another nonce than ours, is :class:`Ambiguous`: the request may have been applied or not, or may
-still be applied. Garbage never becomes :class:`Applied`.
+The client relies only on what that page says. An answer is one of a closed set of values. One that arrived whole and
+that the page does not list, or that is about another nonce than ours, is :class:`Unlisted`; none, or a part of one, is
+:class:`Ambiguous`. After both the request may have been applied or not, or may still be applied. Neither ever becomes
+:class:`Applied`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,22 @@ RESERVED_NAMES = ("entity_type", "entity_id", "event_type", "payload", "event_id
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """200 for our own nonce: consumed, applied."""
+class Said:
+    """A complete answer as OldHost gave it. `words`: its body, shortened, with what can't be printed escaped."""
 
-    expected: int
+    status: int
+    words: str
+
+    def __str__(self) -> str:
+        return f"status {self.status}: {self.words}" if self.words else f"status {self.status}, without a body"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """200 for our own nonce: consumed, applied. `surprise`: what else it says contradicts that; empty: nothing."""
+
+    expected: int | None
+    surprise: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +114,23 @@ class OutOfRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Unlisted:
+    """A complete answer that the protocol does not have. It never proves an apply (I14): the expected nonce tells
+    whether the nonce was used, and the status what that means.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """Any other end: only the expected nonce decides. `unreadable`: an answer arrived that is not in the protocol."""
+    """No complete answer: only the expected nonce decides. `unreadable`: bytes arrived that are not an answer."""
 
     why: str
     unreadable: bool = False
 
 
-Answer = Applied | Rejected | Gap | Replay | Banned | Busy | ConnectionInUse | Malformed | Ambiguous
+Answer = Applied | Rejected | Gap | Replay | Banned | Busy | ConnectionInUse | Malformed | Unlisted | Ambiguous
 AskAnswer = Expected | OutOfRange | Banned | Busy | ConnectionInUse | Ambiguous
 
 
@@ -167,7 +189,7 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
     """What `status` and `body` say about the operation sent with `nonce`."""
     fields = _json_object(body)
     if fields is None:
-        return _unreadable(f"status {status} without a JSON object")
+        return Unlisted(f"status {status} without a JSON object")
     if status == 200:
         return _read_applied(fields, nonce)
     error = fields.get("error")
@@ -175,12 +197,19 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
         return _read_rejected(fields, nonce)
     if status == 400 and error == "nonce_gap":
         expected = _nonce(fields.get("expected_nonce"))
-        return _unreadable("a gap without the expected nonce") if expected is None else Gap(expected)
+        return Unlisted("a gap without the expected nonce") if expected is None else Gap(expected)
     if status == 400 and error == "nonce_replay":
         return Replay(_nonce(fields.get("expected_nonce")), _seconds(fields.get("retry_after")))
     if status == 400 and error == "malformed":
         return Malformed(_text(fields.get("reason")))
-    return _read_refusal(status, fields) or _unreadable(f"status {status}, not in the protocol")
+    return _read_refusal(status, fields) or Unlisted(f"status {status}, not in the protocol")
+
+
+def said_by(status: int, body: bytes) -> Said:
+    """The answer's own words, for people: they are data from outside."""
+    text = body[: 4 * REASON_LENGTH_MAX].decode(errors="backslashreplace")
+    escaped = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+    return Said(status, escaped[:REASON_LENGTH_MAX].strip())
 
 
 def read_ask(status: int, body: bytes) -> AskAnswer:
@@ -201,19 +230,21 @@ def read_ask(status: int, body: bytes) -> AskAnswer:
 def _read_applied(fields: Mapping[str, Any], nonce: int) -> Answer:
     answered, expected = _nonce(fields.get("nonce")), _nonce(fields.get("expected_nonce"))
     if answered != nonce:
-        return _unreadable(f"the answer is for nonce {answered}, not {nonce}")
-    if expected != nonce + 1:
-        return _unreadable(f"applied {nonce}, but expects {expected}")
-    return Applied(expected)
+        return Unlisted(f"the answer is for nonce {answered}, not {nonce}")
+    named = fields.get("expected_nonce")
+    if named is None or expected == nonce + 1:
+        return Applied(expected)
+    shown = repr(named)[:SAID_LENGTH_MAX]
+    return Applied(expected, f"OldHost says that nonce {nonce} is applied, and then expects {shown}, not {nonce + 1}")
 
 
 def _read_rejected(fields: Mapping[str, Any], nonce: int) -> Answer:
     """By the protocol: consumed, unless `expected_nonce` says otherwise."""
     expected = _nonce(fields.get("expected_nonce"))
     if expected is None and "expected_nonce" in fields:
-        return _unreadable("rejected, with an invalid expected nonce")
+        return Unlisted("rejected, with an invalid expected nonce")
     if expected not in {None, nonce, nonce + 1}:
-        return _unreadable(f"rejected {nonce}, but expects {expected}")
+        return Unlisted(f"rejected {nonce}, but expects {expected}")
     return Rejected(_text(fields.get("reason")), consumed=expected != nonce)
 
 

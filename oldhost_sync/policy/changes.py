@@ -97,10 +97,11 @@ HELD = "HELD"  # it has no nonce and waits behind a dead letter of its entity
 @dataclass
 class ChangeResult:
     """What a send, an opening or a reservation reports of one change: `outcome` is its fate (an Outcome's name), or
-    BOUND, WAITING or HELD.
+    BOUND, WAITING or HELD. `unproven`: no answer of OldHost proves that fate (APPLIED: unconfirmed; DEAD: unsure).
     """
 
     change_id: int
     outcome: str
     nonce: int | None = None
     error: str | None = None
+    unproven: bool = False

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey
 from oldhost_sync.policy.wire_ref import WireRef, from_wire
 
+# An operator's decisions about a dead letter: send it again, give it up, or (only if it is unsure) count it as applied.
+LETTER_ACTS = ("retry", "discard", "confirm")
+
 
 @dataclass
 class ActSignature:
@@ -19,7 +22,7 @@ class ActSignature:
 @dataclass
 class OperatorAct:
     """Input of `record_decision`: made durable before the machine follows it. `action`: pause, resume, flush, retry,
-    discard, resolve, or the writer's own halt.
+    discard, confirm, resolve, or the writer's own halt.
 
     `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when the halt
     is resolved. `decision_id` identifies the act, so that a later run that repeats it finds it done. `epoch`: that

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, PriorityClass
-from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
+from oldhost_sync.policy.operator_act import LETTER_ACTS, ActRecorded, OperatorAct
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.session import Phase
 
@@ -88,7 +88,7 @@ class Operators:
         The dead letter `change_id` can't be decided while a send has it: that send's report would undo the decision.
         """
         paused, in_flight = self._machine.paused, self._machine.in_flight
-        letter = change_id if action in ("retry", "discard") else None
+        letter = change_id if action in LETTER_ACTS else None
         if letter is not None and in_flight.is_under_way(letter):
             return f"change {change_id} is being sent to OldHost; wait for the result first"
         if action == "pause" and paused:
@@ -108,7 +108,7 @@ class Operators:
                 return self.flush(act.entity_key, now_ms)
             case "retry" if (ref := recorded.change) is not None:
                 self.retry(ref, now_ms)
-            case "retry" | "discard" if recorded.entity_key is not None and act.change_id is not None:
+            case "retry" | "discard" | "confirm" if recorded.entity_key is not None and act.change_id is not None:
                 self.is_decided(recorded.entity_key, act.change_id)
             case "resolve" if self._is_halted:
                 self.resolve(now_ms, recorded.fates, recorded.epoch)

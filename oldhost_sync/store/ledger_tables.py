@@ -74,6 +74,10 @@ def _request_columns() -> list[Any]:
         Column("sent_at", UtcDateTime),
         Column("completed_at", UtcDateTime),
         Column("answer", String(limits.TEXT_LENGTH_MAX)),
+        # The status of a complete answer that did not end the operation; its words are in `answer`. `said_send`: to
+        # which of its sends it was given; 0: to one that does not count.
+        Column("said_status", Integer),
+        Column("said_send", Integer),
     ]
 
 
@@ -83,7 +87,7 @@ nonce_requests = table(
     Column("nonce", BigInteger, primary_key=True, autoincrement=False),
     *_request_columns(),
     UniqueConstraint("host", "idempotency_key", name="uq_nonce_requests_idempotency_key"),
-    one_of("ck_nonce_requests_status", "status", "RESERVED", "SENT", "APPLIED", "FAILED"),
+    one_of("ck_nonce_requests_status", "status", "RESERVED", "SENT", "APPLIED", "FAILED", "UNSURE"),
     Index("ix_nonce_requests_status", "host", "status", "nonce"),
     Index("ix_nonce_requests_change", "host", "change_id"),
     # Operations that ended on a day (settlement).

@@ -130,6 +130,8 @@ outbox_events = table(
     Column("superseded_by", BigInteger),
     Column("nonce", BigInteger),
     Column("error", String(limits.TEXT_LENGTH_MAX)),
+    # No answer of OldHost proves the fate: an APPLIED change is unconfirmed, a DEAD one is unsure (I14).
+    Column("unproven", Boolean, nullable=False, server_default=text("0")),
     # The number of the ledger transaction that decided the fate; if it is NULL, the relay numbers the fate later.
     Column("fate_sequence", BigInteger),
     UniqueConstraint("host", "idempotency_key", name="uq_outbox_events_idempotency_key"),
@@ -168,6 +170,7 @@ pending_fates = table(
     Column("nonce", BigInteger),
     Column("superseded_by", BigInteger),
     Column("error", String(limits.TEXT_LENGTH_MAX)),
+    Column("unproven", Boolean, nullable=False, server_default=text("0")),
     stamp("decided_at"),
     one_of("ck_pending_fates_outcome", "outcome", *OUTCOMES),
     Index("ix_pending_fates_entity", "host", "entity_type", "entity_id"),

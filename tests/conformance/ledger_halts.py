@@ -137,7 +137,7 @@ class Halts(LedgerSuite):
 
     @pytest.mark.parametrize(
         ("mode", "fate", "last"),
-        [("resend", ChangeResult(0, WAITING), 501), ("adopt", ChangeResult(0, "APPLIED", 501), 501)],
+        [("resend", ChangeResult(0, WAITING), 501), ("adopt", ChangeResult(0, "APPLIED", 501, unproven=True), 501)],
     )
     def test_a_replay_on_the_first_send_halts_and_an_operator_says_whose_it_was(
         self, world: LedgerWorld, epoch: int, mode: str, fate: ChangeResult, last: int

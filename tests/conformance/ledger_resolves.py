@@ -97,7 +97,7 @@ class Resolves(LedgerSuite):
         assert world.decide("resolve", mode="resend", count=Count(502)) == ""
         taken = world.ledger.take_over("after")
         found = world.ledger.reconcile(taken.epoch, 502)
-        assert found.fates == [ChangeResult(operation.change_id, "APPLIED", 501)]
+        assert found.fates == [ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)]
 
     def test_nonces_that_were_only_reserved_do_not_hide_a_foreign_write(self, world: LedgerWorld, epoch: int) -> None:
         self.reserve(world, epoch, world.record("u1"), world.record("u2"))

@@ -57,7 +57,7 @@ class Takeover(LedgerSuite):
         world.ledger.advance(epoch, None, operation)
         taken = world.ledger.take_over("next")
         found = world.ledger.reconcile(taken.epoch, 502)
-        assert found.fates == [ChangeResult(operation.change_id, "APPLIED", 501)]
+        assert found.fates == [ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)]
         assert found.bound == []
         assert world.outcome(operation.change_id) == ("APPLIED", 501)
         assert world.sync_status("u1") == "SYNCED"
@@ -82,7 +82,7 @@ class Takeover(LedgerSuite):
         world.ledger.advance(epoch, None, second)
         taken = world.ledger.take_over("next")
         found = world.ledger.reconcile(taken.epoch, 502)
-        assert found.fates == [ChangeResult(first.change_id, "APPLIED", 501)]
+        assert found.fates == [ChangeResult(first.change_id, "APPLIED", 501, unproven=True)]
         assert [ref.change_id for ref in found.bound] == [second.change_id]
 
     def test_the_new_first_operation_comes_after_the_bound_ones(self, world: LedgerWorld, epoch: int) -> None:

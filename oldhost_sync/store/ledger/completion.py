@@ -36,7 +36,7 @@ SUPERSEDING = frozenset({Outcome.APPLIED, Outcome.NO_OP, Outcome.DEAD})
 
 _RECORD_FATE = (
     f"{AT_ONCE}UPDATE outbox_events SET outcome = %s, processed_at = UTC_TIMESTAMP(6), nonce = %s, error = %s, "
-    f"fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
+    f"unproven = %s, fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
 )
 # Read without a lock: a locking read would wait for a transaction that is recording a newer change.
 _OLDER = (
@@ -67,7 +67,9 @@ UNKNOWN = b""
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A change and its fate. `payload_hash` and `nonce`: of the operation that OldHost applied."""
+    """A change and its fate. `payload_hash` and `nonce`: of the operation that OldHost applied. `unproven`: its nonce
+    was used, and no answer says whether the operation was applied.
+    """
 
     change_id: int
     entity_type: str
@@ -78,6 +80,7 @@ class Ending:
     nonce: int | None = None
     error: str | None = None
     payload_hash: bytes | None = None
+    unproven: bool = False
 
     @staticmethod
     def of(change: Any, outcome: Outcome, *, nonce: int | None = None, error: str | None = None) -> Ending:
@@ -93,11 +96,20 @@ class Ending:
         return replace(ending, payload_hash=hash_of_body(change.body))
 
     @staticmethod
-    def found_applied(change: Any) -> Ending:
+    def unconfirmed(change: Any) -> Ending:
         """OldHost has used the nonce, but its answer was lost and may have been a rejection. So OldHost's state is
         unknown, and the next change of the key is always sent.
         """
-        return replace(Ending.of(change, Outcome.APPLIED, nonce=change.nonce), payload_hash=UNKNOWN)
+        ending = Ending.of(change, Outcome.APPLIED, nonce=change.nonce)
+        return replace(ending, payload_hash=UNKNOWN, unproven=True)
+
+    @staticmethod
+    def unsure(change: Any, error: str) -> Ending:
+        """OldHost has used the nonce, and its answer says neither applied nor rejected: an operator decides. Until then
+        OldHost's state is unknown.
+        """
+        ending = Ending.of(change, Outcome.DEAD, nonce=change.nonce, error=error)
+        return replace(ending, payload_hash=UNKNOWN, unproven=True)
 
 
 def record_fate(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:
@@ -113,7 +125,7 @@ def record_fate(connection: Connection, host: str, ending: Ending, *, numbered: 
     key = (host, ending.entity_type, ending.entity_id, ending.event_type)
     if ending.priority_class is PriorityClass.LWW and ending.outcome in SUPERSEDING:
         _supersede_older(connection, ending.change_id, key)
-    if ending.outcome is Outcome.APPLIED:
+    if ending.outcome is Outcome.APPLIED or ending.unproven:
         remember_applied(connection, host, ending)
     elif ending.outcome is Outcome.NO_OP:
         connection.exec_driver_sql(_CONFIRM, (ending.change_id, *key, ending.change_id))
@@ -145,9 +157,10 @@ def shortened(text: str | None) -> str | None:
 def _record_outcome(connection: Connection, host: str, ending: Ending) -> bool:
     outcome, error = ending.outcome.value, shortened(ending.error)
     where = (ending.change_id, host)
-    changed = tried_at_once(connection, _RECORD_FATE, (outcome, ending.nonce, error, *where))
+    changed = tried_at_once(connection, _RECORD_FATE, (outcome, ending.nonce, error, ending.unproven, *where))
     if changed is None:
-        changed = connection.exec_driver_sql(KEEP_FATE, (outcome, ending.nonce, None, error, *where)).rowcount
+        kept = (outcome, ending.nonce, None, error, ending.unproven)
+        changed = connection.exec_driver_sql(KEEP_FATE, (*kept, *where)).rowcount
     return changed == 1
 
 
@@ -156,4 +169,4 @@ def _supersede_older(connection: Connection, change_id: int, key: tuple[str, str
     for start in range(0, len(older), IDS_MAX):
         ids = listed(older[start : start + IDS_MAX])
         if tried_at_once(connection, _SUPERSEDE.format(ids=ids), (change_id,)) is None:
-            connection.exec_driver_sql(KEEP_FATES.format(ids=ids), ("SUPERSEDED", None, change_id, None))
+            connection.exec_driver_sql(KEEP_FATES.format(ids=ids), ("SUPERSEDED", None, change_id, None, False))

@@ -25,9 +25,10 @@ from oldhost_sync.oldhost.count import Count
 from oldhost_sync.policy.limits import RESOLVED_AT_OPENING_MAX, SENT_AGAIN_MAX
 from oldhost_sync.store.ledger import operator_statements as sql
 from oldhost_sync.store.ledger import statements
-from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
+from oldhost_sync.store.ledger.completion import record_fate, shortened
 from oldhost_sync.store.ledger.mismatch import mismatch_of
 from oldhost_sync.store.ledger.statements import LedgerRow
+from oldhost_sync.store.ledger.used_nonce import ADOPTED, used
 from oldhost_sync.store.outbox.pending_fates import FORGET_FROM
 
 # Separates the reason of a halt from what OldHost was found to expect later.
@@ -162,9 +163,10 @@ def _went_forward(connection: Connection, host: str, expected: int, *, resend: b
 def _count_as_applied(connection: Connection, host: str, expected: int) -> int:
     doubts = [row for row in connection.exec_driver_sql(statements.SENT_ROWS, (host,)) if row.nonce < expected]
     for row in doubts:
-        values = ("APPLIED", "counted as applied by an operator's decision", host, row.nonce)
+        found = used(row, ADOPTED)
+        values = (found.status, shortened(found.answer), host, row.nonce)
         connection.exec_driver_sql(statements.COMPLETE_FOUND, values)
-        record_fate(connection, host, Ending.found_applied(row))
+        record_fate(connection, host, found.ending)
     return len(doubts)
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable, check
 from oldhost_sync.oldhost.ledger import Answered, Reconciled, Reservation, Reserved, TakenOver, consumed
-from oldhost_sync.oldhost.wire import Applied
+from oldhost_sync.oldhost.wire import Applied, Said
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger import statements as sql
@@ -200,12 +200,28 @@ class MariaLedger:
 
         return self._run(step)
 
-    def take_back(self, epoch: int, marked: Reserved) -> None:
+    def take_back(self, epoch: int, marked: Reserved, said: Said | None = None) -> None:
         def step(connection: Connection) -> None:
             lock(connection, self._host, epoch)
-            connection.exec_driver_sql(sql.UNCOUNT_SEND, (marked.sends, self._host, marked.nonce, epoch))
+            self._uncount(connection, epoch, marked, said)
 
         self._run(step)
+
+    def note_answer(self, epoch: int, sent: Reserved, said: Said) -> None:
+        def step(connection: Connection) -> None:
+            lock(connection, self._host, epoch)
+            self._note(connection, sql.NOTE_ANSWER, epoch, sent, said)
+
+        self._run(step)
+
+    def _uncount(self, connection: Connection, epoch: int, sent: Reserved, said: Said | None) -> None:
+        connection.exec_driver_sql(sql.UNCOUNT_SEND, (sent.sends, self._host, sent.nonce, epoch))
+        if said is not None:
+            self._note(connection, sql.NOTE_REFUSAL, epoch, sent, said)
+
+    def _note(self, connection: Connection, statement: str, epoch: int, sent: Reserved, said: Said) -> None:
+        values = (said.status, shortened(str(said)), self._host, sent.nonce, epoch)
+        connection.exec_driver_sql(statement, values)
 
     def _mark_sent(self, connection: Connection, epoch: int, sent: Reserved, *, again: bool) -> None:
         values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
@@ -284,6 +300,7 @@ class MariaLedger:
         seconds: float,
         *,
         refused: Reserved | None = None,
+        said: Said | None = None,
         halt: str | None = None,
         expected: int | None = None,
     ) -> int:
@@ -294,8 +311,9 @@ class MariaLedger:
             row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one()
             connection.exec_driver_sql(sql.BAN, (microseconds, self._host))
             if row.epoch == epoch and refused is not None:
-                uncount = sql.UNCOUNT_SEND if halt is None else sql.UNCOUNT_REPLAYED_SEND
-                connection.exec_driver_sql(uncount, (refused.sends, self._host, refused.nonce, epoch))
+                self._uncount(connection, epoch, refused, said if halt is None else None)
+            if row.epoch == epoch and refused is not None and halt is not None:
+                connection.exec_driver_sql(sql.CALL_A_REPLAY, (self._host, refused.nonce, epoch))
             if row.epoch == epoch and halt is not None:
                 connection.exec_driver_sql(sql.HALT, (expected, shortened(halt), self._host))
             return microseconds // 1000
@@ -371,5 +389,5 @@ def _fate(row: sql.FateRow) -> ChangeResult:
     if row.status == "SENT":
         return ChangeResult(row.id, BOUND, row.request_nonce)
     if row.outcome is not None:
-        return ChangeResult(row.id, row.outcome, row.nonce, row.error)
+        return ChangeResult(row.id, row.outcome, row.nonce, row.error, unproven=bool(row.unproven))
     return ChangeResult(row.id, WAITING)

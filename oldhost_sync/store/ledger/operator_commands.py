@@ -79,6 +79,8 @@ def _carry_out(connection: Connection, act: OperatorAct, ledger: statements.Ledg
             return _retry(connection, act)
         case "discard":
             return _discard(connection, act)
+        case "confirm":
+            return _confirm(connection, act)
         case "resolve":
             return _resolve(connection, act, ledger, count)
         case "halt":
@@ -106,6 +108,19 @@ def _discard(connection: Connection, act: OperatorAct) -> ActRecorded:
     connection.exec_driver_sql(RAISE_SEQUENCE, (act.host,))
     connection.exec_driver_sql(sql.DISCARD_CHANGE, (act.change_id,))
     return _decided(act, row, f"change {act.change_id} is given up")
+
+
+def _confirm(connection: Connection, act: OperatorAct) -> ActRecorded:
+    """OldHost has it after all. Only an unsure letter: the answer to any other says that it was rejected."""
+    row = _dead_letter(connection, act)
+    if isinstance(row, ActRecorded):
+        return row
+    if not row.unproven:
+        why = f"OldHost rejected change {act.change_id}, so it can't be confirmed: retry or discard it"
+        return ActRecorded(refused=why)
+    connection.exec_driver_sql(RAISE_SEQUENCE, (act.host,))
+    connection.exec_driver_sql(sql.CONFIRM_CHANGE, (act.change_id,))
+    return _decided(act, row, f"change {act.change_id} counts as applied")
 
 
 def _halt(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow) -> ActRecorded:

@@ -10,17 +10,22 @@ from oldhost_sync.store.ledger.statements import ARCHIVE, CALLED_A_REPLAY
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, SEQUENCE
 
 CHANGE = (
-    "SELECT id, priority_class, entity_type, entity_id, event_type, created_at, outcome FROM outbox_events "
+    "SELECT id, priority_class, entity_type, entity_id, event_type, created_at, outcome, unproven FROM outbox_events "
     "WHERE id = %s AND host = %s FOR UPDATE NOWAIT"
 )
 REOPEN_CHANGE = (
     f"{AT_ONCE}UPDATE outbox_events "
-    "SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL, fate_sequence = NULL "
+    "SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL, unproven = 0, fate_sequence = NULL "
     "WHERE id = %s AND outcome = 'DEAD'"
 )
 DISCARD_CHANGE = (
     f"{AT_ONCE}UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = UTC_TIMESTAMP(6), "
     f"fate_sequence = {SEQUENCE} WHERE id = %s AND outcome = 'DEAD'"
+)
+# It stays unproven: an operator's word is no answer of OldHost.
+CONFIRM_CHANGE = (
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = 'APPLIED', processed_at = UTC_TIMESTAMP(6), error = NULL, "
+    f"fate_sequence = {SEQUENCE} WHERE id = %s AND outcome = 'DEAD' AND unproven = 1"
 )
 ARCHIVE_OF_CHANGE = f"{ARCHIVE} change_id = %s"
 DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %s"
@@ -66,7 +71,8 @@ COUNT_ROWS_FROM = "SELECT COUNT(*) FROM nonce_requests WHERE host = %s AND nonce
 _REOPEN_FROM = (
     f"{AT_ONCE}UPDATE outbox_events o "
     "JOIN nonce_requests r ON r.change_id = o.id AND r.host = o.host AND o.nonce = r.nonce "
-    "SET o.outcome = NULL, o.processed_at = NULL, o.nonce = NULL, o.error = NULL, o.fate_sequence = NULL{also} "
+    "SET o.outcome = NULL, o.processed_at = NULL, o.nonce = NULL, o.error = NULL, o.unproven = 0, "
+    "o.fate_sequence = NULL{also} "
     "WHERE r.host = %s AND r.nonce >= %s AND o.outcome IN ('APPLIED', 'DEAD')"
 )
 REOPEN_FROM = _REOPEN_FROM.format(also="")
@@ -77,7 +83,8 @@ FORGET_APPLIED_FROM = "DELETE FROM applied_states WHERE host = %s AND nonce >= %
 # Their nonces will be used again, so each gets a nonce lower than all that follow.
 FORGET_STATES_FROM = "UPDATE applied_states SET payload_hash = '', nonce = %s WHERE host = %s AND nonce >= %s"
 SENT_AGAIN_FROM = (
-    "UPDATE nonce_requests SET status = 'SENT', sends = 0, completed_at = NULL, "
+    "UPDATE nonce_requests SET status = 'SENT', sends = 0, completed_at = NULL, said_status = NULL, "
+    "said_send = NULL, "
     "answer = 'to be sent again by an operator''s decision', sent_at = COALESCE(sent_at, UTC_TIMESTAMP(6)) "
     "WHERE host = %s AND nonce >= %s"
 )

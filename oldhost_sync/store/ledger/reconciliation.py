@@ -1,7 +1,8 @@
 """How a session begins: its owner takes the host over and compares what is in doubt with the nonce OldHost expects.
 
-The takeover raises the epoch, releases what was only reserved, and lists what is in doubt. The comparison finds each
-operation in doubt either applied or still bound; where OldHost's expected nonce contradicts the ledger, it halts.
+The takeover raises the epoch, releases what was only reserved, and lists what is in doubt. The comparison finds the
+nonce of each operation in doubt either used (`used_nonce` says what that proves) or still bound; where OldHost's
+expected nonce contradicts the ledger, it halts.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.oldhost.errors import check
 from oldhost_sync.oldhost.ledger import BOUND_MAX, InDoubt, Reconciled, TakenOver
-from oldhost_sync.policy.changes import ChangeResult, Outcome
+from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
+from oldhost_sync.store.ledger.completion import record_fate, shortened
 from oldhost_sync.store.ledger.fence import lock
 from oldhost_sync.store.ledger.halt_resolution import carry_out, objection, show, too_many
 from oldhost_sync.store.ledger.machine_clock import MachineClock
 from oldhost_sync.store.ledger.mismatch import mismatch_of
+from oldhost_sync.store.ledger.used_nonce import used
 from oldhost_sync.store.outbox.relay_queue import as_ref
 
 
@@ -90,19 +92,20 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
         return Reconciled(halted=mismatch)
     if not ledger.ban_is_over:
         connection.exec_driver_sql(sql.END_BAN, (host,))
-    fates = [_found_applied(connection, host, epoch, row) for row in sent if row.nonce < expected]
+    fates = [_found_used(connection, host, epoch, row) for row in sent if row.nonce < expected]
     rows = connection.exec_driver_sql(sql.BOUND_REFS, (host, expected, BOUND_MAX + 1)).all()
     return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX)
 
 
-def _found_applied(connection: Connection, host: str, epoch: int, row: sql.SentRow) -> ChangeResult:
-    """OldHost expects a later nonce: the operation in doubt was applied, and its answer was lost."""
+def _found_used(connection: Connection, host: str, epoch: int, row: sql.SentRow) -> ChangeResult:
+    """OldHost expects a later nonce: the operation in doubt has used its own."""
+    found = used(row)
     advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, host, epoch, row.nonce - 1))
     check(advanced.rowcount == 1, f"nonce {row.nonce} is not the next to be used up")
-    values = ("APPLIED", "found applied: OldHost expected a later nonce", host, row.nonce)
+    values = (found.status, shortened(found.answer), host, row.nonce)
     check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
-    record_fate(connection, host, Ending.found_applied(row), numbered=True)
-    return ChangeResult(row.change_id, Outcome.APPLIED.value, row.nonce)
+    record_fate(connection, host, found.ending, numbered=True)
+    return found.fate
 
 
 def complete_halt(connection: Connection, host: str, epoch: int, expected: int) -> str:

@@ -94,8 +94,9 @@ YOUNGEST_SENT_MS = (
     f"FROM {_BY_STATUS} WHERE host = %s AND status = 'SENT' AND sends > 0"
 )
 SENT_ROWS = (
-    "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.sends, o.entity_type, o.entity_id, o.event_type, "
-    f"o.priority_class FROM {_BY_STATUS} STRAIGHT_JOIN outbox_events o ON o.id = r.change_id "
+    "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.sends, r.said_status, r.said_send, r.answer, "
+    "o.entity_type, o.entity_id, o.event_type, o.priority_class "
+    f"FROM {_BY_STATUS} STRAIGHT_JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status = 'SENT' ORDER BY r.nonce"
 )
 BOUND_REFS = (
@@ -122,15 +123,21 @@ COMPLETE_FOUND = (
 )
 # Restores the count of sends from before this epoch's send, so that repeating the statement changes nothing.
 UNCOUNT_SEND = "UPDATE nonce_requests SET sends = %s WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
+# An answer to this epoch's send, which may have used the nonce; and one to a send that does not count, which must not
+# replace the answer to a send that does.
+_NOTE = "UPDATE nonce_requests SET said_status = %s, said_send = {send}, answer = %s "
+_OF_THIS_SEND = "WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
+NOTE_ANSWER = f"{_NOTE.format(send='sends')}{_OF_THIS_SEND}"
+NOTE_REFUSAL = f"{_NOTE.format(send='0')}{_OF_THIS_SEND} AND (said_send IS NULL OR said_send < sends OR sends = 0)"
 # This answer is kept: only it shows that another writer may have used the nonce, or that a proxy delivered the
 # operation twice.
 CALLED_A_REPLAY = "called a replay at its first send"
-UNCOUNT_REPLAYED_SEND = (
-    f"UPDATE nonce_requests SET sends = %s, answer = '{CALLED_A_REPLAY}' "
-    "WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
-)
+CALL_A_REPLAY = f"UPDATE nonce_requests SET answer = '{CALLED_A_REPLAY}' {_OF_THIS_SEND}"
 
-_KEPT = "host, nonce, idempotency_key, change_id, epoch, body, status, sends, created_at, sent_at, completed_at, answer"
+_KEPT = (
+    "host, nonce, idempotency_key, change_id, epoch, body, status, sends, created_at, sent_at, completed_at, answer, "
+    "said_status, said_send"
+)
 ARCHIVE = (
     f"INSERT INTO nonce_requests_archive ({_KEPT}, archived_at, reason) "
     f"SELECT {_KEPT}, UTC_TIMESTAMP(6), %s FROM nonce_requests WHERE host = %s AND "
@@ -143,7 +150,7 @@ RELEASE_RESERVED_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce 
 # guarantees that no byte was written.
 MAY_BE_WRITTEN_BEYOND = (
     "SELECT MIN(nonce) FROM nonce_requests WHERE host = %s AND nonce > %s "
-    "AND (status IN ('APPLIED', 'FAILED') OR sends > 1)"
+    "AND (status IN ('APPLIED', 'FAILED', 'UNSURE') OR sends > 1)"
 )
 STATUS_OF = "SELECT status FROM nonce_requests WHERE host = %s AND nonce = %s"
 DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
@@ -152,6 +159,7 @@ DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 
 # A change's fate is in the outbox, or in `pending_fates` while its outbox row is locked.
 _FATE = ", ".join(f"COALESCE(o.{name}, p.{name}) AS {name}" for name in ("outcome", "nonce", "error"))
+_UNPROVEN = "COALESCE(p.unproven, o.unproven) AS unproven"
 _PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
 # Named indexes, as above: without them all of the host's ledger is read for each change.
 _LEDGER_ROW = (
@@ -175,6 +183,6 @@ ENTITY_IN_FLIGHT = (
 )
 CREATED_AT = "SELECT created_at FROM outbox_events WHERE id = %s AND host = %s"
 FATES = (
-    f"SELECT o.id, {_FATE}, r.status, r.nonce AS request_nonce FROM outbox_events o "
+    f"SELECT o.id, {_FATE}, {_UNPROVEN}, r.status, r.nonce AS request_nonce FROM outbox_events o "
     f"{_LEDGER_ROW}{_PENDING}WHERE o.host = %s AND o.id IN ({{ids}}) ORDER BY o.id"
 )

@@ -34,8 +34,8 @@ NONE_PENDING = (
 )
 _KEEP = (
     "INSERT INTO pending_fates "
-    "(host, change_id, entity_type, entity_id, outcome, nonce, superseded_by, error, decided_at) "
-    "SELECT host, id, entity_type, entity_id, %s, %s, %s, %s, UTC_TIMESTAMP(6) FROM outbox_events "
+    "(host, change_id, entity_type, entity_id, outcome, nonce, superseded_by, error, unproven, decided_at) "
+    "SELECT host, id, entity_type, entity_id, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) FROM outbox_events "
 )
 KEEP_FATE = f"{_KEEP}WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
 KEEP_FATES = f"{_KEEP}WHERE id IN ({{ids}}) AND processed_at IS NULL AND {NONE_PENDING}"
@@ -47,10 +47,10 @@ _FREE = "SELECT id FROM outbox_events WHERE id IN ({ids}) LIMIT {limit} FOR UPDA
 _KNOWN = "SELECT id FROM outbox_events WHERE id IN ({ids})"
 _WRITE = (
     f"{AT_ONCE}UPDATE outbox_events SET outcome = %s, processed_at = %s, nonce = %s, superseded_by = %s, error = %s, "
-    f"fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL"
+    f"unproven = %s, fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL"
 )
 _FATE = (
-    "SELECT outcome, decided_at, nonce, superseded_by, error, change_id, host FROM pending_fates "
+    "SELECT outcome, decided_at, nonce, superseded_by, error, unproven, change_id, host FROM pending_fates "
     "WHERE host = %s AND change_id = %s"
 )
 _FORGET = "DELETE FROM pending_fates WHERE host = %s AND change_id = %s"

@@ -17,6 +17,7 @@ from oldhost_sync.oldhost.wire import (
     Malformed,
     Rejected,
     Replay,
+    Unlisted,
 )
 from oldhost_sync.policy.changes import PriorityClass
 
@@ -31,7 +32,8 @@ TABLE = [
     (FIRST, Unwritten("gone"), NOT_TAKEN),
     (FIRST, Banned(640.0), Refusal(takes_back=True, bans=True)),
     (FIRST, Replay(502, 900.0), Refusal(takes_back=True, bans=True, halts=True)),
-    (AGAIN, Replay(502, 900.0), Refusal(takes_back=False, bans=True)),
+    (AGAIN, Replay(502, 900.0), Refusal(takes_back=True, bans=True)),
+    (FIRST, Unlisted("status 500"), Refusal(takes_back=False)),
     (FIRST, Ambiguous("silence"), Refusal(takes_back=False)),
 ]
 

@@ -1,0 +1,171 @@
+"""A complete answer that the protocol does not have: whatever it is, it never makes a change APPLIED (I14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.oldhost.errors import LedgerUnavailable, NothingWritten
+from oldhost_sync.oldhost.recovery import Opened
+from oldhost_sync.policy.events import OpeningPostponed
+from tests.integration.session.stage import Process, Stage, outcomes, send
+
+pytestmark = pytest.mark.mariadb
+
+FOREIGN = '{"code": "E-17", "message": "guest \\u0007 unknown"}'
+REJECTIONS = [(422, FOREIGN), (409, "<h1>Conflict</h1>"), (400, ""), (403, "no"), (404, "{}")]
+UNSURE = [(500, FOREIGN), (502, "<h1>Bad gateway</h1>"), (200, "<h1>It works</h1>"), (200, "{}"), (202, "later"),
+          (200, '{"nonce": 777, "expected_nonce": 778}'), (302, "")]  # fmt: skip
+STATUS = "SELECT outcome, unproven, error FROM outbox_events WHERE id = %s"
+
+
+def answered(stage: Stage, status: int, body: str, nonce: str) -> int:
+    """The change whose operation got that answer; the next session has looked since."""
+    change_id = stage.world.record("u1", "unit_status_changed", {"status": "Clean"})
+    stage.fault("answer", next=1, status=status, body=body, nonce=nonce)
+    sent = send(stage.session(), [change_id])
+    assert (outcomes(sent), sent.session_open) == (["BOUND"], False)
+    return change_id
+
+
+@pytest.mark.parametrize(("status", "body"), REJECTIONS)
+def test_a_4xx_of_any_form_that_used_the_nonce_is_a_rejection_with_its_words(
+    stage: Stage, status: int, body: str
+) -> None:
+    change_id = answered(stage, status, body, "used")
+    opened = stage.open()
+    assert isinstance(opened, Opened), "that the nonce is used needs no settle time"
+    assert [(fate.outcome, fate.unproven) for fate in opened.event.fates] == [("DEAD", False)]
+    ((outcome, unproven, error),) = stage.world.read(STATUS, change_id)
+    assert (outcome, unproven, stage.world.sync_status("u1")) == ("DEAD", 0, "SYNC_FAILED")
+    assert error.startswith(f"status {status}")
+    assert "\x07" not in error
+    row = stage.world.row(501)
+    assert row is not None
+    assert row[1] == "FAILED"
+    assert outcomes(send(opened.session, [stage.world.record("u2")])) == ["APPLIED"]
+    stage.check_clean()
+
+
+@pytest.mark.parametrize("nonce", ["used", "applied"])
+@pytest.mark.parametrize(("status", "body"), UNSURE)
+def test_any_other_answer_that_used_the_nonce_leaves_it_unsure(
+    stage: Stage, status: int, body: str, nonce: str
+) -> None:
+    change_id = answered(stage, status, body, nonce)
+    fates = stage.opening().event.fates
+    assert [(fate.outcome, fate.unproven) for fate in fates] == [("DEAD", True)]
+    assert body[:4] not in str(fates[0].error) or not body, "OldHost's words do not get into Temporal's history (I9)"
+    ((outcome, unproven, error),) = stage.world.read(STATUS, change_id)
+    assert (outcome, unproven, stage.world.sync_status("u1")) == ("DEAD", 1, "SYNC_FAILED")
+    assert error.startswith(f"unsure: status {status}")
+    row = stage.world.row(501)
+    assert row is not None
+    assert row[1] == "UNSURE"
+    stage.check_clean()
+
+
+@pytest.mark.parametrize(("status", "body"), [*REJECTIONS, *UNSURE])
+def test_an_answer_that_did_not_use_the_nonce_is_followed_by_the_same_bytes(
+    stage: Stage, status: int, body: str
+) -> None:
+    change_id = answered(stage, status, body, "unused")
+    waiting = stage.open()
+    assert isinstance(waiting, OpeningPostponed)
+    assert waiting.reason == "settle"
+    assert outcomes(send(stage.session(), [change_id])) == ["APPLIED"]
+    assert stage.world.read(STATUS, change_id) == [("APPLIED", 0, None)]
+    stage.check_clean()
+
+
+def test_a_lost_answer_whose_nonce_was_used_is_applied_and_unconfirmed(stage: Stage) -> None:
+    change_id = stage.world.record("u1")
+    session = stage.session()
+    stage.fault("drop_after", next=1)
+    send(session, [change_id])
+    assert [(fate.outcome, fate.unproven) for fate in stage.opening().event.fates] == [("APPLIED", True)]
+    assert stage.world.read(STATUS, change_id) == [("APPLIED", 1, None)]
+
+
+def test_an_answer_that_says_applied_is_confirmed(stage: Stage) -> None:
+    change_id = stage.world.record("u1")
+    send(stage.session(), [change_id])
+    assert stage.world.read(STATUS, change_id) == [("APPLIED", 0, None)]
+
+
+def test_the_answer_to_an_earlier_send_says_nothing_of_a_later_one(stage: Stage) -> None:
+    """The first was answered and not taken; of the second, which was, the answer is lost."""
+    change_id = answered(stage, 500, FOREIGN, "unused")
+    session = stage.session()
+    stage.fault("drop_after", next=1)
+    send(session, [change_id])
+    assert [(fate.outcome, fate.unproven) for fate in stage.opening().event.fates] == [("APPLIED", True)]
+
+
+def test_a_later_send_that_was_never_written_does_not_hide_the_answer_to_the_one_before(stage: Stage) -> None:
+    change_id = answered(stage, 500, FOREIGN, "unused")
+    process = Process()
+    session = stage.session(process)
+
+    def hook(call: str, when: str) -> None:
+        if (call, when) == ("write", "before"):
+            raise NothingWritten("gone")
+
+    process.hook = hook
+    assert outcomes(send(session, [change_id])) == ["BOUND"]
+    stage.control(lambda controls: controls.foreign_write({}))  # as if the first had come late after all
+    assert [(fate.outcome, fate.unproven) for fate in stage.opening().event.fates] == [("DEAD", True)]
+
+
+def test_an_unsure_lww_change_makes_no_equal_one_a_no_op(stage: Stage) -> None:
+    """OldHost's state of the key is unknown: the newest is sent."""
+    answered(stage, 500, FOREIGN, "used")
+    newest = stage.world.record("u1", "unit_status_changed", {"status": "Clean"})
+    assert outcomes(send(stage.session(), [newest])) == ["APPLIED"]
+
+
+def test_an_unsure_change_holds_the_later_txn_changes_of_its_entity(stage: Stage) -> None:
+    answered(stage, 500, FOREIGN, "used")
+    later = stage.world.record("u1", "booking_created", {"guest": 1})
+    assert outcomes(send(stage.session(), [later])) == ["HELD"]
+
+
+def test_an_unsure_change_can_be_confirmed_and_stays_unconfirmed_by_oldhost(stage: Stage) -> None:
+    change_id = answered(stage, 500, FOREIGN, "applied")
+    later = stage.world.record("u1", "booking_created", {"guest": 1})
+    session = stage.session()
+    assert stage.world.decide("confirm", change_id=change_id) == ""
+    assert stage.world.read(STATUS, change_id) == [("APPLIED", 1, None)]
+    assert outcomes(send(session, [later])) == ["APPLIED"]
+    assert stage.world.sync_status("u1") == "SYNCED"
+
+
+def test_an_unsure_change_can_be_sent_again_or_given_up(stage: Stage) -> None:
+    first = answered(stage, 500, FOREIGN, "used")
+    stage.session().close("the test goes on")
+    assert stage.world.decide("retry", change_id=first) == ""
+    assert stage.world.read(STATUS, first) == [(None, 0, None)]
+    second = answered(stage, 500, FOREIGN, "used")
+    stage.session()
+    assert stage.world.decide("discard", change_id=second) == ""
+    assert stage.world.outcome(second)[0] == "DISCARDED"
+
+
+def test_a_rejected_change_can_not_be_confirmed(stage: Stage) -> None:
+    change_id = answered(stage, 422, FOREIGN, "used")
+    stage.session()
+    assert "OldHost rejected" in stage.world.decide("confirm", change_id=change_id)
+    assert stage.world.outcome(change_id)[0] == "DEAD"
+
+
+def test_an_answer_is_kept_though_the_database_is_away_for_a_moment(stage: Stage) -> None:
+    change_id = stage.world.record("u1")
+    failures = [LedgerUnavailable("away")] * 2
+
+    def hook(call: str, when: str) -> None:
+        if (call, when) == ("note_answer", "before") and failures:
+            raise failures.pop()
+
+    session = stage.session(Process(hook))
+    stage.fault("answer", next=1, status=500, nonce="used")
+    send(session, [change_id])
+    assert [fate.outcome for fate in stage.opening().event.fates] == ["DEAD"]
