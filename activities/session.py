@@ -28,7 +28,7 @@ from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.recovery import Opened, Opening
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.session import Session
-from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, Outcome
 from oldhost_sync.policy.events import (
     OpeningHalted,
     OpeningPostponed,
@@ -259,6 +259,7 @@ class SessionActivities:
         self.metrics.epoch.labels(request.host).set(opened.session.epoch)
         self.metrics.connection_open.labels(request.host).set(1)
         fates = {fate.change_id: fate for fate in opened.event.fates}
+        self._count_used(request.host, opened.event.fates)
         missing = [change_id for change_id in request.unsettled if change_id not in fates]
         for fate in self.ledger(request.host).fates(missing):
             fates[fate.change_id] = fate
@@ -299,6 +300,13 @@ class SessionActivities:
             self.metrics.service_seconds.labels(host).observe(ended.service_ms / 1000)
         if ended.refusal:
             self.metrics.refusals.labels(host, ended.refusal).inc()
+
+    def _count_used(self, host: str, fates: Sequence[ChangeResult]) -> None:
+        """Those whose fate the opening found by their used nonces."""
+        for fate in fates:
+            self.metrics.operations.labels(host, fate.outcome).inc()
+            if fate.unproven and fate.outcome == Outcome.APPLIED:
+                self.metrics.unconfirmed.labels(host).inc()
 
     def _end(self, host: str, session: Session, why: str, beat: Callable[[], None]) -> bool:
         ended = session.drain(why, self.limits.drained_within_seconds, beat)

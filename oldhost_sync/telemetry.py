@@ -208,6 +208,8 @@ class WorkerMetrics:
         self.epoch = gauge("oldhost_sync_session_epoch", "Epoch of this worker's session", ["host"])
         lost = "Sends that ended with an operation in doubt: no answer arrived, or an unreadable one"
         self.lost_replies = counter("oldhost_sync_lost_replies", lost, ["host"])
+        used = "Changes that count as applied because their nonce was used: their answers were lost"
+        self.unconfirmed = counter("oldhost_sync_unconfirmed", used, ["host"])
         waited = "Seconds that opening a session was delayed by the settle time"
         self.settle_seconds = counter("oldhost_sync_settle_seconds", waited, ["host"])
 
@@ -215,4 +217,5 @@ class WorkerMetrics:
         """Show the counters of errors from 0 on for each of `hosts`."""
         for host in hosts:
             self.lost_replies.labels(host)
+            self.unconfirmed.labels(host)
             self.settle_seconds.labels(host)

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.breaker import BreakerState
-    from oldhost_sync.policy.changes import ChangeRef, ChangeResult
+    from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.outcomes import OutcomeWaiter
     from workflows import calls, messages
@@ -78,6 +78,7 @@ class DirectChanges:
             answer.message = f"accepted, not yet applied{self._why_not_now()}: ask for its fate by the idempotency key"
             return answer
         answer.status, answer.nonce, answer.message = fate.outcome, fate.nonce, fate.error or ""
+        answer.unconfirmed = fate.unproven and fate.outcome == Outcome.APPLIED
         return answer
 
     # ------------------------------------------------------------------------------------------------------- recording

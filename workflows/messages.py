@@ -130,8 +130,8 @@ class EnqueueBatch:
 
 @dataclass
 class OperatorRequest:
-    """Argument of operators' updates. `change_id` for retry and discard, the entity for flush, for resolve `mode`, and
-    `epoch`, that of the halt which the operator was shown (0: not known).
+    """Argument of operators' updates. `change_id` for retry, discard and confirm, the entity for flush, for resolve
+    `mode`, and `epoch`, that of the halt which the operator was shown (0: not known).
 
     `channel`, `signature`: the API's proof that it has checked the operator's token; other callers leave them out.
     """
@@ -192,7 +192,7 @@ class ApplyNowAnswer:
     """Answer of `apply_now`: `nonce` is None while the change is accepted but not yet at OldHost (ask by the key).
 
     `status`: ACCEPTED or the change's fate. Only APPLIED means that OldHost has it: a rejection may use up a nonce,
-    too.
+    too. `unconfirmed`: APPLIED, and no answer of OldHost says so.
     """
 
     idempotency_key: str
@@ -200,6 +200,7 @@ class ApplyNowAnswer:
     status: str
     nonce: int | None = None
     message: str = ""
+    unconfirmed: bool = False
 
 
 # --------------------------------------------------------------------------------------------------------- activities

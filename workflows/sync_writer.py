@@ -193,6 +193,11 @@ class SyncWriterWorkflow:
         """Give up a dead letter; the changes held behind it are released."""
         return str(await self.acts.carry_out(self.host, "discard", request))
 
+    @workflow.update
+    async def confirm(self, request: OperatorRequest) -> str:
+        """Count an unsure dead letter as applied; the changes held behind it are released."""
+        return str(await self.acts.carry_out(self.host, "confirm", request))
+
     @retry.validator
     def _check_retry(self, request: OperatorRequest) -> None:
         self._check_dead_letter("retry", request)
@@ -200,6 +205,10 @@ class SyncWriterWorkflow:
     @discard.validator
     def _check_discard(self, request: OperatorRequest) -> None:
         self._check_dead_letter("discard", request)
+
+    @confirm.validator
+    def _check_confirm(self, request: OperatorRequest) -> None:
+        self._check_dead_letter("confirm", request)
 
     def _check_dead_letter(self, action: str, request: OperatorRequest) -> None:
         self._check_loaded()

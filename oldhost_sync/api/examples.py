@@ -174,6 +174,8 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "superseded_by": None,
         "supersedes": [4708],
         "answer": "applied",
+        "unconfirmed": False,
+        "unsure": False,
         "waiting_for": [],
         "steps": [
             {"step": "accepted", "at": "2026-05-01T12:00:00Z", "detail": "as LWW, by api:shop", "nonce": None},
@@ -186,8 +188,8 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
     },
     schemas.Feed: {
         "changes": [
-            {**_CLEANED, "outcome": "APPLIED", "superseded_by": None},
-            {**_REJECTED, "outcome": "DEAD", "superseded_by": None},
+            {**_CLEANED, "outcome": "APPLIED", "superseded_by": None, "unconfirmed": False, "unsure": False},
+            {**_REJECTED, "outcome": "DEAD", "superseded_by": None, "unconfirmed": False, "unsure": False},
         ],
         "next_cursor": "1777636863000000-4712",
         "more": False,
@@ -236,7 +238,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
                 {
                     **_HELD,
                     "place": "held behind a dead letter",
-                    "waits_for": "an operator to retry or discard the dead letter",
+                    "waits_for": "an operator to decide on the dead letter",
                     "due_in_ms": 0,
                 }
             ],
@@ -244,7 +246,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         },
     },
     schemas.Upcoming: {"upcoming": [_NEXT]},
-    schemas.DeadLetterPage: {"dead_letters": [{**_REJECTED, "held": 1}], "next_cursor": None},
+    schemas.DeadLetterPage: {"dead_letters": [{**_REJECTED, "unsure": False, "held": 1}], "next_cursor": None},
     schemas.AlertPage: {"alerts": [_ALERT], "next_cursor": None},
     schemas.Alert: _ALERT,
     schemas.AuditPage: {
@@ -274,6 +276,7 @@ _DONE = {
     "resolve": "2 operations from nonce 503 on are sent again as they were",
     "retry": "change 4712 waits again",
     "discard": "change 4712 is given up",
+    "confirm": "change 4712 counts as applied",
 }
 
 METRICS = (

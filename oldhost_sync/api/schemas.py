@@ -213,6 +213,12 @@ class Fate(BaseModel):
     supersedes: list[int] = Field(description="The older changes that it replaced, newest first")
     answer: str | None = Field(description="OldHost's answer, word for word")
     error: str | None
+    unconfirmed: bool = Field(
+        description="APPLIED, but no answer of OldHost says so: only its nonce was used, or an operator confirmed it"
+    )
+    unsure: bool = Field(
+        description="DEAD, and OldHost's answer says neither applied nor rejected: an operator decides"
+    )
     waiting_for: list[str] = Field(description="Why it has no fate yet, most important first")
     steps: list[Step]
 
@@ -232,6 +238,12 @@ class FeedItem(BaseModel):
     nonce: int | None
     superseded_by: int | None
     error: str | None
+    unconfirmed: bool = Field(
+        description="APPLIED, but no answer of OldHost says so: only its nonce was used, or an operator confirmed it"
+    )
+    unsure: bool = Field(
+        description="DEAD, and OldHost's answer says neither applied nor rejected: an operator decides"
+    )
 
 
 class Feed(BaseModel):
@@ -294,8 +306,8 @@ class ActionResult(BaseModel):
 
 
 class DeadLetter(BaseModel):
-    """A change that OldHost rejected; `held`: how many later TXN changes of its entity wait behind it; at most 1,000
-    are counted.
+    """A change that OldHost rejected, or that is unsure; `held`: how many later TXN changes of its entity wait behind
+    it; at most 1,000 are counted.
     """
 
     change_id: int
@@ -308,6 +320,7 @@ class DeadLetter(BaseModel):
     processed_at: datetime
     nonce: int | None
     error: str | None
+    unsure: bool = Field(description="OldHost's answer says neither applied nor rejected")
     held: int
 
 

@@ -28,6 +28,8 @@ _LISTED = {
     "source": "api:shop",
     "state": "DEAD",
     "superseded_by": None,
+    "unconfirmed": False,
+    "unsure": False,
 }
 _RULE = {"event_type": "rate_changed", "priority_class": "LWW", "default": "LWW"}
 

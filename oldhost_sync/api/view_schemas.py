@@ -30,6 +30,8 @@ class ListedChange(BaseModel):
     nonce: int | None = Field(description="The nonce that it was sent with, or that is reserved for it now")
     superseded_by: int | None
     error: str | None = Field(description="OldHost's reason, when it was rejected")
+    unconfirmed: bool = Field(description="APPLIED, and no answer of OldHost confirms it")
+    unsure: bool = Field(description="DEAD, and OldHost's answer says neither applied nor rejected")
 
 
 class ChangePage(BaseModel):

@@ -51,6 +51,10 @@ def show(
     number = "–" if fate.change_id is None else str(fate.change_id)
     out.print(f"{fate.state}  {named}  change {number}  {fate.priority_class or ''}", markup=False)
     out.print(f"key {fate.idempotency_key}", markup=False, soft_wrap=True)
+    if fate.unconfirmed:
+        out.print("unconfirmed: no answer of OldHost says that it has it")
+    if fate.unsure:
+        out.print("unsure: OldHost's answer says neither applied nor rejected; decide: retry, discard or confirm")
     lines = ((step.at, step.step, step.nonce, step.detail or "") for step in fate.steps)
     out.print(rows("", ("at", "step", "nonce", ""), lines))
     if fate.supersedes:

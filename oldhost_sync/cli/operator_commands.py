@@ -25,7 +25,9 @@ ChangeId = Annotated[
     int, typer.Argument(help="The rejected change's id, as `dead-letters list` shows it.", min=1, max=INTEGER_MAX)
 ]
 
-dead_letters = typer.Typer(no_args_is_help=True, help="Changes that OldHost rejected: list, retry or discard them.")
+dead_letters = typer.Typer(
+    no_args_is_help=True, help="Changes that OldHost rejected, or may have: list them and decide."
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
     dead_letters.command("list")(list_dead_letters)
     dead_letters.command()(retry)
     dead_letters.command()(discard)
+    dead_letters.command()(confirm)
     app.add_typer(dead_letters, name="dead-letters")
 
 
@@ -99,7 +102,9 @@ def list_dead_letters(
     console().print(rows("", names, ((*_letter(letter),) for letter in letters)))
     if len(letters) == limit:
         console().print(f"There may be more: --after {letters[-1]['change_id']}, or --limit.", style="dim")
-    console().print("Then: oldhost-sync dead-letters retry|discard ID --reason …", style="dim")
+    console().print(
+        "Then: oldhost-sync dead-letters retry|discard ID --reason …; an unsure one also: confirm", style="dim"
+    )
 
 
 def retry(change_id: ChangeId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
@@ -110,6 +115,11 @@ def retry(change_id: ChangeId, reason: Reason, operator: Operator = None, as_jso
 def discard(change_id: ChangeId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
     """Give up a rejected change; the changes held behind it are sent."""
     _act("discard", reason, operator, as_json, change_id=change_id)
+
+
+def confirm(change_id: ChangeId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
+    """Count an unsure change as applied: you have looked, and OldHost has it."""
+    _act("confirm", reason, operator, as_json, change_id=change_id)
 
 
 def _act(action: str, reason: str, operator: str | None, as_json: bool, **more: Any) -> None:

@@ -19,7 +19,7 @@ AUDIT = f"{PREFIX}/audit"
 ACTS_SHOWN = 100
 # Offered by the filter; acts of other kinds are listed, too.
 ACTIONS = (
-    "pause", "resume", "flush", "resolve", "halt", "retry", "discard", "replace", "correct", "set-rule",
+    "pause", "resume", "flush", "resolve", "halt", "retry", "discard", "confirm", "replace", "correct", "set-rule",
     "cancel-scheduled", "read-payload", "acknowledge-alert", "close-alert", "decode-payloads",
 )  # fmt: skip
 Action = Annotated[str, Query(max_length=ACTION_LENGTH_MAX)]

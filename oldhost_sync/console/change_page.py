@@ -32,7 +32,12 @@ class ChangePage(Page):
     def mount(self, add: Adder) -> None:
         add("GET", _CHANGE, self.show, WATCHERS)
         add("POST", f"{_CHANGE}/payload", self.show_payload, OPERATORS)
-        for action, handler in (("retry", self.retry), ("discard", self.discard), ("replace", self.replace)):
+        for action, handler in (
+            ("retry", self.retry),
+            ("discard", self.discard),
+            ("confirm", self.confirm),
+            ("replace", self.replace),
+        ):
             add("POST", f"{_CHANGE}/{action}", handler, OPERATORS)
 
     async def show(self, request: Request, change_id: ChangeId) -> Response:
@@ -53,6 +58,9 @@ class ChangePage(Page):
 
     async def discard(self, request: Request, change_id: ChangeId) -> Response:
         return await self._decide(request, change_id, "discard")
+
+    async def confirm(self, request: Request, change_id: ChangeId) -> Response:
+        return await self._decide(request, change_id, "confirm")
 
     async def replace(self, request: Request, change_id: ChangeId) -> Response:
         """A corrected copy is sent, and this one discarded."""

@@ -11,6 +11,9 @@ from typing import Any, Literal
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey
 from oldhost_sync.policy.wire_ref import WireRef, from_wire
 
+# The `refusal` of a send that ended with a complete answer which the protocol does not have: no answer was lost.
+ANSWERED = "unlisted"
+
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:

@@ -13,6 +13,7 @@ from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, StopS
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.events import (
+    ANSWERED,
     OpeningEnded,
     OpeningFailed,
     OpeningHalted,
@@ -200,7 +201,8 @@ class SessionLifecycle:
         if not event.session_open or in_doubt or event.banned_ms > 0:
             machine.session.lost = True
         machine.progress.said("" if ended else event.reason)
-        machine.lost_answers.note(machine.alerts, ended=ended, in_doubt=in_doubt, reason=event.reason)
+        lost = in_doubt and event.refusal != ANSWERED
+        machine.lost_answers.note(machine.alerts, ended=ended, in_doubt=lost, reason=event.reason)
         if event.banned_ms > 0:
             machine.banned(event.banned_ms, now_ms)
         if event.halted:

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.alert_cause import LENGTH_MAX, LOOKED_AT, cause_of
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.alerts import cause_key, close_alert, raise_alert
+from oldhost_sync.store.ledger.used_nonce import UNSURE
 from oldhost_sync.store.outbox.outstanding_changes import DEAD_LETTERS
 from oldhost_sync.store.tables import alerts
 
@@ -97,6 +98,12 @@ def keep_dead_letter_alerts(connection: Connection, host: str) -> None:
 def _message(group: DeadLetterGroup, count: int) -> str:
     """`count` includes those decided on by now: the alert keeps this text when it is closed."""
     words = group.cause if group.example in {"", group.cause} else f"{group.cause}, for example: {group.example}"
+    if group.cause.startswith(UNSURE):
+        return (
+            f"OldHost's answers to {quantity(count, 'change')} say neither applied nor rejected: {words.rstrip('.')}. "
+            "Look whether OldHost has each, then confirm, retry or discard it. Later TXN changes of their entities are "
+            "held until then."
+        )
     return (
         f"OldHost rejected {quantity(count, 'change')}: {words.rstrip('.')}. Later TXN changes of their "
         "entities are held until each is decided on."

@@ -91,7 +91,8 @@ class Reserving(LedgerSuite):
         (operation,) = self.reserve(world, epoch, world.record("u1", "unit_status_changed", clean))
         world.ledger.advance(epoch, None, operation)
         taken = world.ledger.take_over("next")
-        assert world.ledger.reconcile(taken.epoch, 502).fates == [ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)]
+        fate = ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)
+        assert world.ledger.reconcile(taken.epoch, 502).fates == [fate]
         again = world.record("u1", "unit_status_changed", clean)
         assert [one.change_id for one in self.send(world, taken.epoch, again)] == [again]
         third = world.record("u1", "unit_status_changed", clean)

@@ -149,7 +149,8 @@ class Sending(LedgerSuite):
             else:
                 world.ledger.take_back(taken.epoch, again)
         after = world.ledger.take_over("after")
-        assert world.ledger.reconcile(after.epoch, 502).fates == [ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)]
+        fate = ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)
+        assert world.ledger.reconcile(after.epoch, 502).fates == [fate]
 
     def test_a_refused_send_does_not_count_as_one(self, world: LedgerWorld, epoch: int) -> None:
         (operation,) = self.reserve(world, epoch, world.record())

@@ -37,7 +37,7 @@ def differences(world: Any, rows: Iterable[Any], adopted: Collection[int] = ()) 
         entity = (entity_type, entity_id)
         if change_id in world.retried:
             reordered.add(entity)
-        given_up = outcome in GIVEN_UP or change_id in always.mistaken or change_id in adopted
+        given_up = outcome in GIVEN_UP or change_id in {**always.mistaken, **always.misjudged} or change_id in adopted
         if outcome != "REFUSED":
             for name, value in json.loads(payload).items():
                 newest.setdefault(entity, {})[name] = None if given_up else (change_id, value)

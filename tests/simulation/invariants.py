@@ -20,7 +20,8 @@ from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.events import SendEnded, SendFailed
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
-from oldhost_sync.store.ledger.operator_statements import REOPEN_CHANGE
+from oldhost_sync.store.ledger.operator_statements import CONFIRM_CHANGE, DISCARD_CHANGE, REOPEN_CHANGE
+from oldhost_sync.store.ledger.used_nonce import UNCONFIRMED
 from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING
 from oldhost_sync.store.views.sync_status import not_synced
 from tests.simulation import fields
@@ -28,7 +29,7 @@ from tests.simulation.database import PlainEngine
 
 LEGAL = {
     (None, "RESERVED"), ("RESERVED", None), ("RESERVED", "SENT"), ("SENT", "SENT"), ("SENT", "APPLIED"),
-    ("SENT", "FAILED"),
+    ("SENT", "FAILED"), ("SENT", "UNSURE"),
 }  # fmt: skip
 NEVER_HELD = {
     "unit_status_changed", "unit_details_changed", "rate_changed", "guest_locked_out", "lock_emergency",
@@ -75,6 +76,7 @@ class Always:
         self.newest_of: dict[tuple[str, str], int] = {}
         self.first_dead: dict[tuple[str, str], int] = {}
         self.mistaken: dict[int, None] = {}
+        self.misjudged: dict[int, None] = {}  # an operator decided on an unsure one as if OldHost had it, or had it not
         self.foreign: dict[int, None] = {}
         self.epoch_of_connection: dict[int, int] = {}
         self.reconciled = 0
@@ -141,7 +143,7 @@ class Always:
 
     def _count(self, change_id: int, entry: Entry) -> None:
         times = self.times_applied[change_id] = self.times_applied.get(change_id, 0) + 1
-        if times > 1 and not self.meddled:
+        if times > 1 and not self.meddled and change_id not in self.misjudged:
             self.fail(f"I2: change {change_id} was applied {times} times")
         assert entry.body is not None
         entity = (str(entry.body["entity_type"]), str(entry.body["entity_id"]))
@@ -163,13 +165,25 @@ class Always:
             self.world.sometimes.hit("pending fate written later")
         if statement == REOPEN_CHANGE:
             self.world.retried[values[0]] = None
+        if statement in {REOPEN_CHANGE, DISCARD_CHANGE, CONFIRM_CHANGE}:
+            self._decided_on(int(values[0]), has_it=statement == CONFIRM_CHANGE)
         if table == "outbox_events":
             self.has_inserted |= statement.startswith("INSERT")
         elif table == "nonce_requests":
             if "SET status = 'SENT'" in statement:
                 self._marked_with_offset = self.world.database_offset
-            if "found applied: OldHost expected a later nonce" in values:
+            if UNCONFIRMED in values:
                 self.world.sometimes.hit("ambiguous, found applied")
+
+    def _decided_on(self, change_id: int, *, has_it: bool) -> None:
+        """Operators look whether OldHost has an unsure change; some only guess, and what follows is no fault of ours.
+        Only an unsure one can be misjudged: the others are what OldHost said.
+        """
+        if has_it:
+            self.world.sometimes.hit("an unsure change confirmed")
+        unsure = self.world.database.rows("SELECT unproven FROM outbox_events WHERE id = ?", change_id)[0][0]
+        if has_it != bool(self.times_applied.get(change_id)) and (unsure or has_it):
+            self.misjudged[change_id] = None
 
     def committed(self) -> None:
         touched, self._touched = self._touched, set()
@@ -206,7 +220,9 @@ class Always:
             self.fail(f"nonce {nonce} was bound to change {old[0]} and is now bound to {new[0]}")
         if after == "APPLIED" and before != "APPLIED" and new:
             entry = self.applied.get(nonce)
-            if nonce in self.rejected or nonce in self.foreign:
+            if self._is_confirmed(nonce) and (nonce in self.rejected or nonce in self.foreign):
+                self.fail(f"I14: the ledger says that OldHost confirmed nonce {nonce}; it did not apply it")
+            elif nonce in self.rejected or nonce in self.foreign:
                 # What else used the nonce up while its answer was lost can't be told from an apply: a rejection, or
                 # somebody else's write. The protocol has no way to ask.
                 self.mistaken[new[0]] = None
@@ -215,8 +231,21 @@ class Always:
                 pass
             elif entry is None or entry.body is None or int(entry.body["event_id"]) != new[0]:
                 self.fail(f"the ledger says that nonce {nonce} is applied; OldHost has not")
+        if after == "UNSURE" and before != "UNSURE":
+            self.world.sometimes.hit("a used nonce with an unlisted answer: unsure")
+            if nonce not in {**self.applied, **self.rejected, **self.foreign} and not self.meddled:
+                self.fail(f"the ledger says that nonce {nonce} is used; OldHost has not used it")
         if after == "FAILED" and before != "FAILED" and nonce not in self.rejected and not self.meddled:
             self.fail(f"the ledger says that nonce {nonce} was rejected; OldHost did not")
+
+    def _is_confirmed(self, nonce: int) -> bool:
+        """Whether the row says that an answer of OldHost called it applied."""
+        ((answer, said_send, sends),) = self.world.database.rows(
+            "SELECT answer, said_send, sends FROM nonce_requests WHERE nonce = ?", nonce
+        )
+        if said_send is not None and said_send == sends and answer != "applied":
+            self.fail(f"I14: nonce {nonce} counts as applied, though a complete answer did not say so")
+        return bool(answer == "applied")
 
     def _archived(self, nonce: int, old: tuple[int, str, bytes] | None) -> bool:
         """An operator's decision, or a rejection that gave the nonce back."""
@@ -374,6 +403,7 @@ def after_healing(world: Any) -> list[str]:
         "SELECT id, idempotency_key, entity_type, entity_id, event_type, payload, priority_class, outcome, nonce "
         "FROM outbox_events ORDER BY id"
     )
+    unproven = {row[0] for row in world.database.rows("SELECT id FROM outbox_events WHERE unproven = 1")}
     always: Always = world.always
     by_key = {row[1]: row for row in rows}
     by_id = {row[0]: row for row in rows}
@@ -388,7 +418,9 @@ def after_healing(world: Any) -> list[str]:
         if outcome is None:
             wrong.append(f"{what} has no fate")
         times = always.times_applied.get(change_id, 0)
-        if change_id in always.mistaken:
+        if outcome == "APPLIED" and change_id not in unproven and not times:
+            wrong.append(f"I14: {what} is said to be applied, and confirmed; OldHost never had it")
+        if change_id in always.mistaken or change_id in always.misjudged:
             continue
         if outcome == "APPLIED" and (times != 1 or always.applied.get(nonce) is None) and not always.meddled:
             wrong.append(f"{what} is said to be applied; OldHost has it {times} times")
@@ -433,7 +465,7 @@ def _states(world: Any, rows: list[Any], adopted: Collection[int]) -> list[str]:
         key = (entity_type, entity_id, event_type)
         if outcome == "REFUSED":
             continue
-        if outcome in {"DEAD", "DISCARDED"} or change_id in world.always.mistaken:
+        if outcome in {"DEAD", "DISCARDED"} or change_id in {**world.always.mistaken, **world.always.misjudged}:
             given_up.add(key)
         if change_id in world.retried and priority_class != "LWW":
             given_up.add(key)  # an operator sent it after newer ones (I4's exception)

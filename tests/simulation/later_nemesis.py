@@ -9,6 +9,8 @@ from typing import Any
 
 SHARE_OF_RUNS = 0.25
 PAUSE_S = 25.0
+ANSWERS = (200, 202, 302, 400, 403, 409, 422, 429, 500, 502, 503)
+BODIES = ("", "<h1>It works</h1>", "{}", '{"error": "E-17"}', '{"nonce": 777, "expected_nonce": 778}', "[]", "\u0000")
 
 
 class LaterNemesis:
@@ -40,6 +42,24 @@ class LaterNemesis:
 
     def rest(self) -> None:
         self.resting = True
+
+    def do_answer_otherwise(self) -> None:
+        """What OldHost, or something before it, answers in a form that the protocol does not have. A 4xx of this kind
+        was never applied.
+        """
+        status, nonce = self.random.choice(ANSWERS), self.random.choice(("used", "used", "unused", "applied"))
+        if 400 <= status < 500 and nonce == "applied":
+            nonce = "used"
+        self.world.oldhost.faults.switch_on(
+            {
+                "name": "answer",
+                "status": status,
+                "body": self.random.choice(BODIES),
+                "nonce": nonce,
+                "next": self.random.choice((1, 1, 2, 4)),
+                "skip": self.random.choice((0, 0, 1, 3)),
+            }
+        )
 
     def do_reset_workflow(self) -> None:
         self.world.temporal.reset()

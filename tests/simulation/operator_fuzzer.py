@@ -26,6 +26,7 @@ ACTS = (
     "retry",
     "retry",
     "discard",
+    "confirm",
     "resend",
     "adopt",
     "apply_now",
@@ -97,7 +98,7 @@ class OperatorFuzzer:
             case "flush one":
                 request.entity_type, request.entity_id = "unit", f"e{self.random.randrange(self.world.shape.entities)}"
                 return "flush", request
-            case "retry" | "discard":
+            case "retry" | "discard" | "confirm":
                 request.change_id = self._some_change()
             case "resend" | "adopt":
                 request.mode = kind

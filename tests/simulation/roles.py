@@ -269,9 +269,11 @@ class Operators:
         random = self.hub.random
         while True:
             self.hub.sleep(10 + random.random() * 30)
-            for change_id, _, _ in self.world.dead_letters():
+            for change_id, unsure in self.world.undecided():
                 if self.healing or random.random() < self.eagerness:
                     action = "discard" if random.random() < (0.8 if self.healing else 0.5) else "retry"
+                    if unsure and self.world.always.times_applied.get(change_id):
+                        action = "confirm"  # they look whether OldHost has it
                     self.ask(action, change_id=change_id)
             halted = self.world.halted()
             if halted and (self.healing or random.random() < 0.5):

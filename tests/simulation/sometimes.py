@@ -28,6 +28,8 @@ EXPECTED = (
     "hold after a rejection",
     "rejection that did not consume its nonce",
     "a lost rejection counted as applied",
+    "a used nonce with an unlisted answer: unsure",
+    "an unsure change confirmed",
     "settle wait",
     "halt resolved",
     "rebuilt from the database",

@@ -472,6 +472,10 @@ class World:
             "SELECT id, entity_type, entity_id FROM outbox_events WHERE outcome = 'DEAD' ORDER BY id"
         )
 
+    def undecided(self) -> list[Any]:
+        """Dead letters, and whether each is unsure."""
+        return self.database.rows("SELECT id, unproven FROM outbox_events WHERE outcome = 'DEAD' ORDER BY id")
+
     def halted(self) -> str | None:
         rows = self.database.rows("SELECT halted FROM nonce_ledger WHERE host = ?", HOST)
         return rows[0][0] if rows else None

@@ -1,5 +1,5 @@
-"""Changes that OldHost rejected: list them, one by one or grouped by reason, and retry them, discard them, or replace
-them with a corrected copy.
+"""Changes that OldHost rejected, or may have: list them, one by one or grouped by reason, and retry them, discard them,
+replace them with a corrected copy, or (the unsure ones) confirm that OldHost has them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ Group = Annotated[
     str | None, Query(min_length=1, max_length=TEXT_LENGTH_MAX, description="Only letters of this group (its `reason`)")
 ]
 _ERRORS = (404, 405, 409, 413, 415, 422)
-_WHY = {"retry": "The guest's record was corrected at OldHost", "discard": "The booking no longer exists"}
+_WHY = {
+    "retry": "The guest's record was corrected at OldHost",
+    "discard": "The booking no longer exists",
+    "confirm": "OldHost's screen shows the booking",
+}
 
 
 class DeadLetterRoutes:
@@ -45,8 +49,9 @@ class DeadLetterRoutes:
         for action, handler, several in (
             ("retry", self.retry, self.retry_several),
             ("discard", self.discard, self.discard_several),
+            ("confirm", self.confirm, self.confirm_several),
         ):
-            path, title = f"/api/dead-letters/{{change_id}}/{action}", f"{action.capitalize()} a rejected change"
+            path, title = f"/api/dead-letters/{{change_id}}/{action}", f"{action.capitalize()} a dead letter"
             body = json_body(ReasonedRequest, example={"reason": _WHY[action]})
             add("POST", path, handler, ActionResult, title, OPERATORS, _ERRORS, **body)
             some = json_body(
@@ -54,7 +59,7 @@ class DeadLetterRoutes:
                 a_selection={"reason": _WHY[action], "change_ids": [4712, 4719]},
                 a_group={"reason": _WHY[action], "group": "no such guest", "up_to": 4719},
             )
-            path, title = f"/api/dead-letters/{action}", f"{action.capitalize()} several rejected changes"
+            path, title = f"/api/dead-letters/{action}", f"{action.capitalize()} several dead letters"
             add("POST", path, several, view_schemas.LettersDecided, title, OPERATORS, (405, 413, 415, 422), **some)
         body = write_body(
             view_schemas.Replacement, a_guest={"reason": "The guest's id was wrong", "payload": {"guest": "g-78"}}
@@ -100,6 +105,12 @@ class DeadLetterRoutes:
         """It is given up; the changes held behind it are sent in their turn."""
         return await self._act("discard", request, change_id)
 
+    async def confirm(self, request: Request, change_id: ChangeId) -> ActionResult:
+        """OldHost has it after all: it counts as applied, unconfirmed. Only an unsure letter can be confirmed; the
+        changes held behind it are sent in their turn.
+        """
+        return await self._act("confirm", request, change_id)
+
     async def retry_several(self, request: Request) -> view_schemas.LettersDecided:
         """At most 50 of a selection or a group, each as if requested alone; `left` above 0: there are more."""
         return await self._act_on_several("retry", request)
@@ -107,6 +118,10 @@ class DeadLetterRoutes:
     async def discard_several(self, request: Request) -> view_schemas.LettersDecided:
         """Like retry: at most 50, one after the other; decisions that were made stay in force."""
         return await self._act_on_several("discard", request)
+
+    async def confirm_several(self, request: Request) -> view_schemas.LettersDecided:
+        """Like retry: at most 50, one after the other; letters that are not unsure are refused."""
+        return await self._act_on_several("confirm", request)
 
     async def replace(self, request: Request, change_id: ChangeId) -> Response:
         """The copy is a new change with its own key. It is sent after all changes of its entity that already wait,

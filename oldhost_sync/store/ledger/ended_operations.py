@@ -47,8 +47,9 @@ _OPEN = text(
 
 @dataclass(frozen=True, slots=True, order=True)
 class EndedOperation:
-    """`at`: UTC, without a zone. `outcome`: applied (OldHost's answer), found-applied (proved by OldHost's expected
-    nonce, or counted so by an operator), rejected, or unanswered (given back, or undone before an answer was known).
+    """`at`: UTC, without a zone. `outcome`: applied (OldHost's answer), unconfirmed (OldHost used the nonce and its
+    answer was lost, or counted as applied by an operator), rejected, unsure (its answer says neither), or unanswered
+    (given back, or undone before an answer was known).
     """
 
     at: datetime
@@ -101,7 +102,7 @@ def _read(connection: Connection, source: _Source, host: str, day: date) -> Iter
 
 def _ended(row: Row[Any]) -> EndedOperation:
     if row.status == "APPLIED":
-        outcome = "applied" if row.answer == "applied" else "found-applied"
+        outcome = "applied" if row.answer == "applied" else "unconfirmed"
     else:
-        outcome = "rejected" if row.status == "FAILED" else "unanswered"
+        outcome = {"FAILED": "rejected", "UNSURE": "unsure"}.get(row.status, "unanswered")
     return EndedOperation(row.at, row.nonce, row.change_id, outcome, row.body_sha256)

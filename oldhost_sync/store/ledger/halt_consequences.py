@@ -31,7 +31,7 @@ _LEDGER = text(
 # By status, so that the index answers and no body is read.
 _FROM = text(
     "SELECT COUNT(*) AS operations, MAX(nonce) AS highest FROM nonce_requests FORCE INDEX (ix_nonce_requests_status) "
-    "WHERE host = :host AND status IN ('SENT', 'APPLIED', 'FAILED') AND nonce >= :nonce"
+    "WHERE host = :host AND status IN ('SENT', 'APPLIED', 'FAILED', 'UNSURE') AND nonce >= :nonce"
 )
 # What is in doubt. `never_taken`: OldHost refused each of its sends. Not so if it was called a replay and is the last
 # nonce before the expected one: then it may have been delivered twice.
@@ -237,7 +237,7 @@ def _ahead(ahead: int, perhaps_ours: int) -> str:
 
 def _at_stake(connection: Connection, host: str, from_nonce: int | None) -> tuple[list[dict[str, Any]], int]:
     """The first operations from a nonce on, or of those in doubt, and how many there are."""
-    statuses = ["SENT"] if from_nonce is None else ["SENT", "APPLIED", "FAILED"]
+    statuses = ["SENT"] if from_nonce is None else ["SENT", "APPLIED", "FAILED", "UNSURE"]
     listed = ", ".join(f"'{status}'" for status in statuses)
     count = text(
         "SELECT COUNT(*) FROM nonce_requests FORCE INDEX (ix_nonce_requests_status) "

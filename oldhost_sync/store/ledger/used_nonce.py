@@ -14,6 +14,8 @@ from oldhost_sync.policy.changes import ChangeResult, Outcome
 from oldhost_sync.store.ledger.completion import Ending
 
 UNCONFIRMED = "unconfirmed: OldHost expected a later nonce, and its answer was lost"
+# The first word of an unsure letter's text: such letters have groups and alerts of their own.
+UNSURE = "unsure: "
 ADOPTED = "counted as applied by an operator's decision"
 
 
@@ -40,5 +42,5 @@ def used(row: Any, otherwise: str = UNCONFIRMED) -> UsedNonce:
     if 400 <= row.said_status < 500:
         ending = Ending.of(row, Outcome.DEAD, nonce=row.nonce, error=row.answer)
         return UsedNonce("FAILED", f"rejected: {row.answer}", ending)
-    unsure = f"unsure: {row.answer}"
+    unsure = f"{UNSURE}{row.answer}"
     return UsedNonce("UNSURE", unsure, Ending.unsure(row, unsure))

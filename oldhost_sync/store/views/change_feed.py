@@ -28,6 +28,7 @@ from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger.statements import CREATE_LEDGER
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, RAISE_SEQUENCE, SEQUENCE, listed, tried_at_once
 from oldhost_sync.store.tables import feed_horizon, nonce_ledger, outbox_events
+from oldhost_sync.store.views.certainty import with_certainty
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -92,7 +93,17 @@ _SHOWN = {
     **{name: name for name in ("idempotency_key", "entity_type", "entity_id", "event_type", "priority_class")},
     "accepted_at": "created_at",
     **{
-        name: name for name in ("processed_at", "outcome", "nonce", "superseded_by", "error", "fate_sequence", "source")
+        name: name
+        for name in (
+            "processed_at",
+            "outcome",
+            "nonce",
+            "superseded_by",
+            "error",
+            "unproven",
+            "fate_sequence",
+            "source",
+        )
     },
 }
 _LISTED = ", ".join(f"{column} AS {shown}" for shown, column in _SHOWN.items())
@@ -141,7 +152,7 @@ def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: in
         raise CursorForgotten(FeedCursor(forgotten))
     if since.sequence > forgotten and not _is_of_this_database(connection, host, since):
         raise CursorUnknown(FeedCursor(forgotten), latest_cursor(connection, host))
-    page = rows[:limit]
+    page = [with_certainty(row) for row in rows[:limit]]
     cursor = FeedCursor.of(page[-1]) if page else max(since, FeedCursor(forgotten))
     for row in page:
         del row["fate_sequence"]

@@ -18,6 +18,7 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.outbox.pending_fates import IDS_MAX
 from oldhost_sync.store.text import like_pattern
+from oldhost_sync.store.views.certainty import with_certainty
 
 # The filter's word for "no fate yet".
 OUTSTANDING = "OUTSTANDING"
@@ -65,6 +66,7 @@ _ROWS = (
     f"o.source, o.created_at AS accepted_at, o.relayed_at, {_OUTCOME} AS outcome, "
     "COALESCE(o.processed_at, p.decided_at) AS processed_at, COALESCE(o.superseded_by, p.superseded_by) AS "
     "superseded_by, COALESCE(o.error, p.error) AS error, COALESCE(o.nonce, p.nonce) AS nonce, "
+    "COALESCE(p.unproven, o.unproven) AS unproven, "
     "(SELECT MAX(r.nonce) FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) WHERE r.host = o.host "
     "AND r.change_id = o.id AND r.status IN ('RESERVED', 'SENT')) AS bound "
     "FROM outbox_events o FORCE INDEX (PRIMARY) "
@@ -128,6 +130,8 @@ class ListedChange:
     nonce: int | None
     superseded_by: int | None
     error: str | None
+    unconfirmed: bool
+    unsure: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +257,7 @@ def _listed(row: dict[str, Any]) -> ListedChange:
     waits = "IN_FLIGHT" if bound is not None else "ACCEPTED" if relayed_at is None else "WAITING"
     if row["nonce"] is None:
         row["nonce"] = bound
-    return ListedChange(state=row["outcome"] or waits, **row)
+    return ListedChange(state=row["outcome"] or waits, **with_certainty(row))
 
 
 def _newest_id(connection: Connection, host: str) -> int:

@@ -25,6 +25,7 @@ from oldhost_sync.store.tables import (
     pending_fates,
     scheduled_changes,
 )
+from oldhost_sync.store.views.certainty import unconfirmed, unsure
 from oldhost_sync.store.views.change_feed import EPOCH
 from oldhost_sync.store.views.payloads import READ_PAYLOAD
 
@@ -61,6 +62,8 @@ class FateView:
     supersedes: list[int] = field(default_factory=list)
     answer: str | None = None
     error: str | None = None
+    unconfirmed: bool = False
+    unsure: bool = False
     waiting_for: list[str] = field(default_factory=list)
     steps: list[StepView] = field(default_factory=list)
 
@@ -73,10 +76,12 @@ _DECIDED = {
     "nonce": pending_fates.c.nonce,
     "superseded_by": pending_fates.c.superseded_by,
     "error": pending_fates.c.error,
+    "unproven": pending_fates.c.unproven,
 }
 _CHANGE = (
     *(column for column in outbox_events.c if column.name not in _DECIDED and column.name != "payload"),
-    *(func.coalesce(outbox_events.c[name], pending).label(name) for name, pending in _DECIDED.items()),
+    # The pending one first: the outbox's `unproven` is never NULL.
+    *(func.coalesce(pending, outbox_events.c[name]).label(name) for name, pending in _DECIDED.items()),
 )
 
 
@@ -162,7 +167,8 @@ def _recorded_fate(row: Row[Any]) -> FateView:
     if row.relayed_at is not None:
         steps.append(StepView("relayed", row.relayed_at, "the writer holds it"))
     state = row.outcome or ("ACCEPTED" if row.relayed_at is None else "WAITING")
-    return _view(row, change_id=row.id, state=state, accepted_at=row.created_at, steps=steps)
+    certain = {"unconfirmed": unconfirmed(row.outcome, row.unproven), "unsure": unsure(row.outcome, row.unproven)}
+    return _view(row, change_id=row.id, state=state, accepted_at=row.created_at, steps=steps, **certain)
 
 
 def _end(row: Row[Any]) -> StepView:
@@ -170,7 +176,7 @@ def _end(row: Row[Any]) -> StepView:
         "SUPERSEDED": f"replaced by change {row.superseded_by}",
         "NO_OP": "OldHost has this state already",
         "STALE": "OldHost has a newer state already",
-        "APPLIED": "OldHost has it",
+        "APPLIED": "no answer of OldHost confirms it" if row.unproven else "OldHost has it",
     }
     return StepView(row.outcome.lower(), row.processed_at, details.get(row.outcome, row.error), row.nonce)
 
@@ -220,7 +226,7 @@ def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate
     if change.priority_class == "TXN":
         letter = connection.execute(_OLDEST_LETTER, named).scalar()
         if letter is not None:
-            reasons.append(f"an operator to retry or discard change {letter}, which OldHost rejected")
+            reasons.append(f"an operator to decide on change {letter}, a dead letter")
     older = connection.execute(_OLDER, named).scalar_one()
     if older:
         reasons.append(f"{quantity(older, 'older change')} of the same entity")

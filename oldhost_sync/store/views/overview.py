@@ -63,14 +63,26 @@ _CHANGE = (
     *(outbox_events.c[name] for name in _NAMES),
     outbox_events.c.created_at.label("accepted_at"),
 )
-_LETTER = (*_CHANGE, outbox_events.c.processed_at, outbox_events.c.nonce, outbox_events.c.error)
+_LETTER = (
+    *_CHANGE,
+    outbox_events.c.processed_at,
+    outbox_events.c.nonce,
+    outbox_events.c.error,
+    outbox_events.c.unproven.label("unsure"),
+)
 # A change that was rejected while its row was locked: its fate is still in `pending_fates`.
 _DECIDED_AT = pending_fates.c.decided_at.label("processed_at")
-_PENDING_LETTER = (*_CHANGE, _DECIDED_AT, pending_fates.c.nonce, pending_fates.c.error)
+_PENDING_LETTER = (
+    *_CHANGE,
+    _DECIDED_AT,
+    pending_fates.c.nonce,
+    pending_fates.c.error,
+    pending_fates.c.unproven.label("unsure"),
+)
 
 
 def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit: int) -> list[dict[str, Any]]:
-    """Rejected changes that were not retried or discarded, oldest first, each with how many are held behind it: at
+    """Dead letters that wait for a decision, oldest first, each with how many are held behind it: at
     most HELD_COUNTED_MAX are counted.
     """
     query = (

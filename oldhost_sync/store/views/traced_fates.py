@@ -42,7 +42,7 @@ _NONCES = (
 )
 _ACTS = (
     "SELECT change_id, action, created_at FROM operator_audit FORCE INDEX (ix_operator_audit_change) "
-    "WHERE host = %s AND change_id IN ({ids}) AND action IN ('retry', 'discard') ORDER BY id"
+    "WHERE host = %s AND change_id IN ({ids}) AND action IN ('retry', 'discard', 'confirm') ORDER BY id"
 )
 
 
@@ -67,7 +67,7 @@ class HeldNonce:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """An operator's `retry` or `discard`, which ended an earlier fate."""
+    """An operator's `retry`, `discard` or `confirm`, which ended an earlier fate."""
 
     action: str
     at_us: int
