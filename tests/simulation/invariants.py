@@ -176,13 +176,10 @@ class Always:
                 self.world.sometimes.hit("ambiguous, found applied")
 
     def _decided_on(self, change_id: int, *, has_it: bool) -> None:
-        """Operators look whether OldHost has an unsure change; some only guess, and what follows is no fault of ours.
-        Only an unsure one can be misjudged: the others are what OldHost said.
-        """
+        """Operators look whether OldHost has an unsure change; some only guess, and what follows is no fault of ours."""
         if has_it:
             self.world.sometimes.hit("an unsure change confirmed")
-        unsure = self.world.database.rows("SELECT unproven FROM outbox_events WHERE id = ?", change_id)[0][0]
-        if has_it != bool(self.times_applied.get(change_id)) and (unsure or has_it):
+        if has_it != bool(self.times_applied.get(change_id)):
             self.misjudged[change_id] = None
 
     def committed(self) -> None:
@@ -259,10 +256,10 @@ class Always:
 
     def _look_at_outcomes(self) -> None:
         rows = self.world.database.rows(
-            "SELECT id, outcome, priority_class, entity_type, entity_id, nonce FROM outbox_events"
+            "SELECT id, outcome, priority_class, entity_type, entity_id, unproven FROM outbox_events"
         )
         newest = max(self._outcomes, default=0)
-        for change_id, outcome, priority_class, entity_type, entity_id, _ in rows:
+        for change_id, outcome, priority_class, entity_type, entity_id, unproven in rows:
             if change_id < newest and change_id not in self._outcomes:
                 self.world.sometimes.hit("id committed out of order")
             before = self._outcomes.get(change_id)
@@ -271,6 +268,9 @@ class Always:
                 continue
             if before not in {None, "DEAD"} and not self.meddled:
                 self.fail(f"I5: change {change_id} was {before} and became {outcome}")
+            had = change_id in self.times_applied and change_id not in self.misjudged
+            if outcome == "DEAD" and not unproven and had and not self.meddled:
+                self.fail(f"I14: change {change_id} is said to be rejected; OldHost has it")
             if outcome == "DEAD":
                 entity = (entity_type, entity_id)
                 self.first_dead[entity] = min(self.first_dead.get(entity, change_id), change_id)
