@@ -103,7 +103,11 @@ def upgrade() -> None:
         sa.Column("sent_at", MOMENT, nullable=True),
         sa.Column("completed_at", MOMENT, nullable=True),
         sa.Column("answer", sa.String(length=1024), nullable=True),
-        sa.CheckConstraint("status IN ('RESERVED', 'SENT', 'APPLIED', 'FAILED')", name="ck_nonce_requests_status"),
+        sa.Column("said_status", sa.Integer(), nullable=True),
+        sa.Column("said_send", sa.Integer(), nullable=True),
+        sa.CheckConstraint(
+            "status IN ('RESERVED', 'SENT', 'APPLIED', 'FAILED', 'UNSURE')", name="ck_nonce_requests_status"
+        ),
         sa.PrimaryKeyConstraint("host", "nonce"),
         sa.UniqueConstraint("host", "idempotency_key", name="uq_nonce_requests_idempotency_key"),
         mysql_charset="utf8mb4",
@@ -130,6 +134,8 @@ def upgrade() -> None:
         sa.Column("sent_at", MOMENT, nullable=True),
         sa.Column("completed_at", MOMENT, nullable=True),
         sa.Column("answer", sa.String(length=1024), nullable=True),
+        sa.Column("said_status", sa.Integer(), nullable=True),
+        sa.Column("said_send", sa.Integer(), nullable=True),
         sa.Column("archived_at", MOMENT, server_default=NOW, nullable=False),
         sa.Column("reason", sa.String(length=1024), nullable=False),
         sa.PrimaryKeyConstraint("id"),
@@ -338,6 +344,7 @@ def upgrade() -> None:
         sa.Column("superseded_by", sa.BigInteger(), nullable=True),
         sa.Column("nonce", sa.BigInteger(), nullable=True),
         sa.Column("error", sa.String(length=1024), nullable=True),
+        sa.Column("unproven", sa.Boolean(), server_default=sa.text("0"), nullable=False),
         sa.Column("fate_sequence", sa.BigInteger(), nullable=True),
         sa.CheckConstraint(
             "outcome IN ('APPLIED', 'SUPERSEDED', 'NO_OP', 'STALE', 'DEAD', 'DISCARDED', 'REFUSED')",
@@ -389,6 +396,7 @@ def upgrade() -> None:
         sa.Column("nonce", sa.BigInteger(), nullable=True),
         sa.Column("superseded_by", sa.BigInteger(), nullable=True),
         sa.Column("error", sa.String(length=1024), nullable=True),
+        sa.Column("unproven", sa.Boolean(), server_default=sa.text("0"), nullable=False),
         sa.Column("decided_at", MOMENT, server_default=NOW, nullable=False),
         sa.CheckConstraint(
             "outcome IN ('APPLIED', 'SUPERSEDED', 'NO_OP', 'STALE', 'DEAD', 'DISCARDED', 'REFUSED')",

@@ -176,7 +176,7 @@ class Always:
                 self.world.sometimes.hit("ambiguous, found applied")
 
     def _decided_on(self, change_id: int, *, has_it: bool) -> None:
-        """Operators look whether OldHost has an unsure change; some only guess, and what follows is no fault of ours."""
+        """Operators look whether OldHost has an unsure change; some only guess, and what follows is not our fault."""
         if has_it:
             self.world.sometimes.hit("an unsure change confirmed")
         if has_it != bool(self.times_applied.get(change_id)):
