@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.conformance.ledger_answers import Answers
 from tests.conformance.ledger_fates import Fates
 from tests.conformance.ledger_halts import Halts
 from tests.conformance.ledger_precedence import Precedences
@@ -14,5 +15,5 @@ from tests.conformance.ledger_world import SETTLE_SECONDS
 __all__ = ["SETTLE_SECONDS", "LedgerConformance"]
 
 
-class LedgerConformance(Reserving, Precedences, Sending, Takeover, Halts, Resolves, Fates):
+class LedgerConformance(Reserving, Precedences, Sending, Takeover, Halts, Resolves, Fates, Answers):
     """The parts, each a concept of the ledger, on one world."""

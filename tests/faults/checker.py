@@ -37,6 +37,7 @@ class Evidence:
     bans_ordered: int = 0
     signals: list[Row] = field(default_factory=list)
     locks: list[Row] = field(default_factory=list)
+    archived: list[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.by_id = {row["id"]: row for row in self.changes}
@@ -51,8 +52,12 @@ class Evidence:
         self.lost_rejections = {
             row["change_id"]
             for row in self.requests
-            if str(row["answer"]).startswith("found applied") and self._was_rejected(row)
+            if str(row["answer"]).startswith("unconfirmed") and self._was_rejected(row)
         }
+        # Nobody but an operator knows whether OldHost has these; some were sent again.
+        self.unsure = {row["id"] for row in self.changes if row["unproven"] and row["outcome"] != "APPLIED"}
+        self.unsure |= {row["change_id"] for row in self.archived if row["status"] == "UNSURE"}
+        self.unsure |= {row["change_id"] for row in self.audit if row["action"] == "confirm"}
 
     def _was_rejected(self, request: Row) -> bool:
         return any(entry["nonce"] == request["nonce"] for entry in self.rejected)
@@ -89,7 +94,8 @@ def read_database(connection: pymysql.Connection[Any], shown: Callable[[str, str
     """
     tables = {
         "changes": "SELECT id, idempotency_key, entity_type, entity_id, event_type, payload, priority_class, "
-        "created_at, relayed_at, processed_at, outcome, superseded_by, nonce, error FROM outbox_events ORDER BY id",
+        "created_at, relayed_at, processed_at, outcome, superseded_by, nonce, error, unproven FROM outbox_events "
+        "ORDER BY id",
         "requests": "SELECT nonce, idempotency_key, change_id, status, sends, answer, body FROM nonce_requests "
         "ORDER BY nonce",
         "archived": "SELECT nonce, change_id, status, reason FROM nonce_requests_archive ORDER BY id",
@@ -132,6 +138,7 @@ def gather(
         ledger=database["ledger"][0],
         shadow=database["units"] + database["entities"],
         audit=database["audit"],
+        archived=database["archived"],
         bans_ordered=bans_ordered,
         signals=list(signals),
         locks=list(locks),
@@ -204,7 +211,7 @@ def _losses(evidence: Evidence) -> Iterator[str]:
 
 def _duplicates(evidence: Evidence) -> Iterator[str]:
     for key, count in evidence.applied_keys.items():
-        if count > 1:
+        if count > 1 and (evidence.by_key[key]["id"] not in evidence.unsure & evidence.retried):
             yield f"{key} was applied {count} times"
 
 
@@ -215,6 +222,7 @@ def _order(evidence: Evidence) -> Iterator[str]:
         body = entry["body"]
         by_entity[body["entity_type"], body["entity_id"]].append(body)
     held = {(entry["body"]["entity_type"], entry["body"]["entity_id"]) for entry in evidence.rejected}
+    held |= {(row["entity_type"], row["entity_id"]) for row in evidence.changes if row["id"] in evidence.unsure}
     for entity, bodies in by_entity.items():
         sent = [body for body in bodies if body["event_id"] not in evidence.retried]
         lanes = [sent]
@@ -258,11 +266,12 @@ def _contradictions(evidence: Evidence) -> Iterator[str]:
     nonce_of = {entry["body"]["idempotency_key"]: entry["nonce"] for entry in evidence.applied}
     for row in evidence.changes:
         at_oldhost = nonce_of.get(row["idempotency_key"])
-        if row["outcome"] == "APPLIED" and row["id"] not in evidence.lost_rejections and at_oldhost != row["nonce"]:
+        excused = row["unproven"] and row["id"] in evidence.lost_rejections | evidence.unsure
+        if row["outcome"] == "APPLIED" and not excused and at_oldhost != row["nonce"]:
             yield f"change {row['id']}: APPLIED with nonce {row['nonce']}, OldHost has {at_oldhost}"
-        if row["outcome"] != "APPLIED" and at_oldhost is not None:
+        if row["outcome"] != "APPLIED" and at_oldhost is not None and row["id"] not in evidence.unsure:
             yield f"change {row['id']}: {row['outcome']}, but OldHost applied it with nonce {at_oldhost}"
-        if row["outcome"] == "DEAD" and not evidence.rejected_keys[row["idempotency_key"]]:
+        if row["outcome"] == "DEAD" and not row["unproven"] and not evidence.rejected_keys[row["idempotency_key"]]:
             yield f"change {row['id']}: DEAD, but OldHost never rejected it"
 
 
@@ -360,7 +369,7 @@ def _ledger(evidence: Evidence) -> Iterator[str]:
     if ledger["next_nonce"] != expected or ledger["last_applied_nonce"] != expected - 1:
         yield f"next {ledger['next_nonce']}, last {ledger['last_applied_nonce']}; OldHost expects {expected}"
     for row in evidence.requests:
-        if row["status"] not in {"APPLIED", "FAILED"}:
+        if row["status"] not in {"APPLIED", "FAILED", "UNSURE"}:
             yield f"nonce {row['nonce']} is still {row['status']}"
 
 
@@ -370,7 +379,7 @@ def _ledger(evidence: Evidence) -> Iterator[str]:
 def _figures(evidence: Evidence) -> Row:
     states = Counter(receipt["state"] for receipt in evidence.receipts)
     outcomes = Counter(str(row["outcome"]) for row in evidence.changes)
-    found = sum(str(row["answer"]).startswith("found applied") for row in evidence.requests)
+    found = sum(str(row["answer"]).startswith("unconfirmed") for row in evidence.requests)
     return {
         "writes tried / accepted / abandoned": " / ".join(
             str(count) for count in (len(evidence.receipts), states["accepted"], states["abandoned"])
@@ -384,6 +393,7 @@ def _figures(evidence: Evidence) -> Row:
         "ambiguous, found not applied and sent again": sum(row["sends"] > 1 for row in evidence.requests),
         "applied late by OldHost": sum(bool(entry.get("late")) for entry in evidence.applied),
         "rejections whose answer was lost": len(evidence.lost_rejections),
+        "answers that the protocol does not have: unsure": len(evidence.unsure),
         "signals tried / acknowledged": " / ".join(
             str(count) for count in (len(evidence.signals), sum(one["acknowledged"] for one in evidence.signals))
         ),

@@ -48,7 +48,7 @@ def field_states(evidence: Any) -> Iterator[str]:
     reordered = {_entity(body) for body in known}
     accepted: dict[Entity, dict[str, tuple[Any, Row]]] = defaultdict(dict)
     for row in evidence.changes:
-        if row["id"] in evidence.retried:
+        if row["id"] in evidence.retried | evidence.unsure:
             reordered.add(_entity(row))
         if row["outcome"] == "SUPERSEDED":
             continue  # a payload is the whole state of its key: what a newer one of the key no longer says is not said

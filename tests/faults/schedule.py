@@ -169,6 +169,7 @@ def _host_fault(chance: random.Random) -> tuple[str, float, dict[str, Any]]:
             "refuse",
             "slow",
             "idle_close",
+            "answer",
         )
     )
     parameters: dict[str, Any] = {"next": chance.randint(1, 3), "on": chance.choice(("sync", "sync", "any"))}
@@ -180,6 +181,11 @@ def _host_fault(chance: random.Random) -> tuple[str, float, dict[str, Any]]:
         case "garbage":
             parameters["reply"] = chance.choice(("bytes", "not_json", "status", "other_nonce"))
             parameters["applied"] = chance.random() < 0.5
+        case "answer":
+            status = chance.choice((200, 400, 409, 422, 500, 502))
+            uses = ("used", "unused") if 400 <= status < 500 else ("used", "unused", "applied")
+            body = chance.choice(("", "{}", "<h1>It works</h1>", '{"error": "E-17"}'))
+            parameters |= {"on": "sync", "status": status, "body": body, "nonce": chance.choice(uses)}
         case "hang":
             parameters |= {"seconds": round(chance.uniform(0.3, 2), 1), "applied": chance.random() < 0.5}
         case "busy":

@@ -83,6 +83,7 @@ def change(
         "superseded_by": None,
         "nonce": change_id,
         "error": None,
+        "unproven": 0,
     }
     return row | more
 
@@ -247,7 +248,7 @@ def rejected(e: dict[str, Any], change_id: int, answer: str) -> None:
     )
 
 
-FOUND = "found applied: OldHost expected a later nonce"
+FOUND = "unconfirmed: OldHost expected a later nonce, and its answer was lost"
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ ENDED_WORKERS = _tests(
 )
 CONSEQUENCES = _tests("real MariaDB, what a resolve does", "tests/integration/store/test_halt_consequences.py")
 RECOVERY = _tests("real MariaDB, recovery", "tests/integration/session/test_recovery.py")
+UNLISTED = _tests("real MariaDB, unlisted answers", "tests/integration/session/test_unlisted_answers.py")
 FENCING = _tests("real MariaDB, zombies and slow marks", "tests/integration/session/test_fencing.py")
 LEASES = _tests("real MariaDB, leases", "tests/integration/relay/test_shared_poll.py")
 GIVING_WAY = _tests("real MariaDB, sends that give way", "tests/integration/session/test_giving_way.py")

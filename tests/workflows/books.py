@@ -25,6 +25,7 @@ from oldhost_sync.policy.changes import (
     PriorityClass,
 )
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, OpeningReported, SendEnded, SessionOpened
+from oldhost_sync.policy.operator_act import LETTER_ACTS
 from oldhost_sync.policy.wire_ref import WireRef
 from workflows import messages
 
@@ -404,7 +405,7 @@ class Books:
     # -------------------------------------------------------------------------------------------------------- operators
 
     def decide(self, decision: messages.OperatorAct) -> messages.ActRecorded:
-        if decision.action in ("retry", "discard"):
+        if decision.action in LETTER_ACTS:
             return self._decide_on_dead(decision)
         if decision.action == "halt" and self.halts_are_late:
             return messages.ActRecorded(refused="an operator has resolved a halt since this one was found")
@@ -428,9 +429,9 @@ class Books:
         change = self.changes.get(decision.change_id or 0)
         if change is None or change.ref.change_id not in self.dead_letters():
             return messages.ActRecorded(refused=f"change {decision.change_id} is not a dead letter")
-        if decision.action == "discard":
-            change.outcome = Outcome.DISCARDED
-            return messages.ActRecorded(None, list(change.ref.entity), "discarded")
+        if decision.action != "retry":
+            change.outcome = Outcome.DISCARDED if decision.action == "discard" else Outcome.APPLIED
+            return messages.ActRecorded(None, list(change.ref.entity), change.outcome.value)
         change.outcome, change.nonce, change.exempt = None, None, True
         return messages.ActRecorded(messages.to_wire(change.ref), list(change.ref.entity), "waits again")
 

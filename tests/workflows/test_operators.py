@@ -220,7 +220,7 @@ async def test_requests_that_make_no_sense_are_refused_and_say_why(stage: Stage)
     async with stage.writer() as writer:
         await writer.until_state("SENDING")
         anonymous = messages.OperatorRequest()
-        for update in ("pause", "resume", "flush", "retry", "discard", "resolve"):
+        for update in ("pause", "resume", "flush", "retry", "discard", "confirm", "resolve"):
             assert "say who you are" in await refusal(writer, update, anonymous)
         assert await refusal(writer, "resume", request()) == "the writer is not paused"
         assert "not halted" in await refusal(writer, "resolve", request(mode="adopt"))

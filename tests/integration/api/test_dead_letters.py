@@ -117,7 +117,7 @@ def test_a_long_reason_names_its_group_by_its_beginning_and_the_example_has_all_
     assert decided(writer) == [("retry", change_id)]
 
 
-@pytest.mark.parametrize("action", ["retry", "discard"])
+@pytest.mark.parametrize("action", ["retry", "discard", "confirm"])
 def test_a_selection_is_decided_in_its_order_and_each_answer_is_told(
     shop: httpx.Client, anna: httpx.Client, engine: Engine, writer: ScriptedWriter, action: str
 ) -> None:

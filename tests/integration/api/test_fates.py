@@ -112,9 +112,7 @@ def test_a_txn_change_behind_a_rejected_one_waits_for_an_operator(shop: httpx.Cl
     relay(engine, make(shop, "b", "checked_out"))
     relay(engine, make(shop, "c", "unit_status_changed"))
     make(shop, "d", "checked_out", unit="another")
-    assert fate(shop, "b")["waiting_for"] == [
-        f"an operator to retry or discard change {rejected}, which OldHost rejected"
-    ]
+    assert fate(shop, "b")["waiting_for"] == [f"an operator to decide on change {rejected}, a dead letter"]
     for key in ("c", "d"):
         assert not any("operator" in reason for reason in fate(shop, key)["waiting_for"])
 
@@ -132,9 +130,7 @@ def test_a_change_waits_for_a_dead_letter_whose_fate_waits_for_its_row_and_not_f
             id=change_id,
             outcome=outcome,
         )
-    assert fate(shop, "c")["waiting_for"] == [
-        f"an operator to retry or discard change {rejected}, which OldHost rejected"
-    ]
+    assert fate(shop, "c")["waiting_for"] == [f"an operator to decide on change {rejected}, a dead letter"]
 
 
 def test_a_ban_and_a_halt_are_named_first(shop: httpx.Client, engine: Engine) -> None:

@@ -119,7 +119,7 @@ def test_dead_letters_are_listed_page_by_page(anna: httpx.Client, shop: httpx.Cl
     assert second["next_cursor"] is None
 
 
-@pytest.mark.parametrize("action", ["retry", "discard"])
+@pytest.mark.parametrize("action", ["retry", "discard", "confirm"])
 def test_a_dead_letter_is_decided_by_its_id(
     anna: httpx.Client, shop: httpx.Client, engine: Engine, writer: ScriptedWriter, action: str
 ) -> None:

@@ -483,6 +483,7 @@ def test_one_command_line_is_for_many_hosts(command: Command, monkeypatch: pytes
 NOT_ASKED = {"demo", "migrate", "simulator", "tokens new", "up", "api", "relay", "worker"}
 ABOUT_A_HOST = {
     "alerts": "", "alerts ack": "1 -r x", "alerts close": "1 -r x", "audit": "", "change show": "x",
+    "dead-letters confirm": "1 -r x",
     "dead-letters discard": "1 -r x", "dead-letters list": "", "dead-letters retry": "1 -r x", "find": "A-1",
     "flush": "-r x", "hosts": "", "lost-changes": "", "pause": "-r x", "plan": "--from-now", "resolve": "adopt -r x",
     "resume": "-r x", "resync": "--all -r x", "resync-nightly": "03:30", "resyncs": "", "rules list": "",

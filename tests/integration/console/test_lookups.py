@@ -117,7 +117,7 @@ def test_a_change_tells_its_way_and_what_it_waits_for(vera: httpx.Client, engine
     assert "DEAD" in shown
     assert "no such guest" in shown
     assert "accepted" in shown
-    assert f"retry or discard change {letter}" in page(vera, f"/changes/{held}")
+    assert f"decide on change {letter}" in page(vera, f"/changes/{held}")
     assert vera.get(f"{PREFIX}/changes/999").status_code == 404
 
 
@@ -233,6 +233,7 @@ def test_viewers_are_shown_no_acts_and_may_do_none(vera: httpx.Client, engine: E
         assert 'name="reason"' not in page(vera, path), path
     for path in (
         f"/changes/{letter}/retry", f"/changes/{letter}/discard", f"/changes/{letter}/replace", "/dead-letters/retry",
+        f"/changes/{letter}/confirm",
         "/dead-letters/discard", "/dead-letters/group/retry", "/dead-letters/group/discard", "/halt/resolve",
         "/rules/set", "/scheduled/cancel", "/entity/flush",
     ):  # fmt: skip
@@ -251,7 +252,7 @@ def test_an_operator_sees_a_payload_and_that_stands_in_the_audit(anna: httpx.Cli
     assert "read-payload" in page(anna, "/audit")
 
 
-@pytest.mark.parametrize("action", ["retry", "discard"])
+@pytest.mark.parametrize("action", ["retry", "discard", "confirm"])
 def test_one_dead_letter_is_decided_on_its_page(
     anna: httpx.Client, engine: Engine, writer: ScriptedWriter, action: str
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from oldhost_sync.oldhost.errors import LedgerUnavailable, NothingWritten
 from oldhost_sync.oldhost.recovery import Opened
-from oldhost_sync.policy.events import OpeningPostponed
+from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
 from tests.integration.session.stage import Process, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
@@ -169,3 +169,28 @@ def test_an_answer_is_kept_though_the_database_is_away_for_a_moment(stage: Stage
     stage.fault("answer", next=1, status=500, nonce="used")
     send(session, [change_id])
     assert [fate.outcome for fate in stage.opening().event.fates] == ["DEAD"]
+
+
+@pytest.mark.parametrize("shift", [3, -1])
+def test_what_oldhost_called_applied_is_applied_before_the_rest_of_the_answer_halts(stage: Stage, shift: int) -> None:
+    first, second = stage.world.record("u1"), stage.world.record("u2")
+    session = stage.session()
+    stage.fault("say", next=1, status=200, shift=shift)
+    sent = send(session, [first, second])
+    assert outcomes(sent) == ["APPLIED", "BOUND"]
+    assert "says that nonce 501 is applied" in sent.halted
+    assert stage.world.read(STATUS, first) == [("APPLIED", 0, None)]
+    assert "says that nonce 501 is applied" in str(stage.world.halted())
+
+
+@pytest.mark.parametrize("mode", ["adopt", "resend"])
+def test_what_oldhost_called_applied_is_applied_once_whatever_is_decided_later(stage: Stage, mode: str) -> None:
+    first, second = stage.world.record("u1"), stage.world.record("u2")
+    session = stage.session()
+    stage.fault("say", next=1, status=200, shift=3)
+    send(session, [first, second])
+    assert isinstance(stage.open(), OpeningHalted)
+    assert not stage.resolve(mode).refused
+    assert outcomes(send(stage.session(), [second])) == ["APPLIED"]
+    assert stage.applied_ids() == [first, second]
+    stage.check_clean()

@@ -18,6 +18,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.settlement.day_settlement import release_next, settle_next
 from oldhost_sync.settlement.errors import FileDamaged, FolderUnusable, LedgerDiffers
 from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.store.ledger.used_nonce import UNCONFIRMED
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.integration.settlement.ledger_rows import TODAY_SQL, ahead, body_of, days_ago, ended, settle, settle_all
 from tests.integration.store.writing import HOST, change_sql, rows
@@ -44,18 +45,20 @@ def release(engine: Engine, path: Path, ledger_days: int) -> object:
 
 def test_a_file_has_nonce_outcome_and_the_hash_of_the_exact_body_and_no_content(engine: Engine, tmp_path: Path) -> None:
     ended(engine, 1, ago=1)
-    ended(engine, 2, ago=1, answer="found applied: OldHost expected a later nonce")
+    ended(engine, 2, ago=1, answer=UNCONFIRMED)
     ended(engine, 3, ago=1, status="FAILED", answer="rejected: Ms Nowak is unknown")
+    ended(engine, 4, ago=1, status="UNSURE", answer="unsure: status 500: Ms Nowak")
     settle_all(engine, tmp_path)
     header, *records, footer = lines(tmp_path, 1)
     assert (header["host"], header["day"], header["previous"]) == (HOST, days_ago(1).isoformat(), None)
     assert [(each["nonce"], each["change"], each["outcome"]) for each in records] == [
         (1, 1001, "applied"),
-        (2, 1002, "found-applied"),
+        (2, 1002, "unconfirmed"),
         (3, 1003, "rejected"),
+        (4, 1004, "unsure"),
     ]
-    assert [each["body_sha256"] for each in records] == [hashlib.sha256(body_of(n)).hexdigest() for n in (1, 2, 3)]
-    assert footer["outcomes"] == {"applied": 1, "found-applied": 1, "rejected": 1}
+    assert [each["body_sha256"] for each in records] == [hashlib.sha256(body_of(n)).hexdigest() for n in (1, 2, 3, 4)]
+    assert footer["outcomes"] == {"applied": 1, "rejected": 1, "unconfirmed": 1, "unsure": 1}
     text = file_of(tmp_path, 1).read_text()
     assert "Nowak" not in text
     assert "key of" not in text

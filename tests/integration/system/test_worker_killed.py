@@ -87,7 +87,7 @@ def test_killed_after_the_reply_before_it_is_recorded_it_is_found_applied(
     product.wait_for("the reply", lambda: len(product.journal()) >= 2)
     kill_and_take_over(product, already_applied=len(product.journal()))
     finish(product, 6)
-    found = product.sql("SELECT nonce FROM nonce_requests WHERE answer LIKE 'found applied%%'")
+    found = product.sql("SELECT nonce FROM nonce_requests WHERE answer LIKE 'unconfirmed%%'")
     assert [row["nonce"] for row in found][:1] == [2]
 
 

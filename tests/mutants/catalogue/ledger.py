@@ -8,9 +8,47 @@ from tests.mutants.mutant import Mutant, Patch
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 FENCE = "oldhost_sync/store/ledger/fence.py"
+COMPLETION = "oldhost_sync/store/ledger/completion.py"
+USED = "oldhost_sync/store/ledger/used_nonce.py"
 LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
 
 MUTANTS = (
+    Mutant(
+        "a lost answer counts as one that said applied",
+        (Patch(COMPLETION, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True)", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN)"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a used nonce whatever was answered counts as applied",
+        (Patch(USED, "    if not row.sends or row.said_send != row.sends:\n", "    if True:\n"),),
+        levels=(CONFORMANCE, SIMULATION),
+    ),
+    Mutant(
+        "an answer of an earlier send decides about a later one",
+        (Patch(USED, "row.said_send != row.sends:", "not row.said_send:"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "an unsure answer counts as a rejection",
+        (Patch(USED, "if 400 <= row.said_status < 500:", "if row.said_status:"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a rejection of a form that we don't know counts as unsure",
+        (Patch(USED, "if 400 <= row.said_status < 500:", "if False:"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "an unsure change makes an equal one a no-op",
+        (Patch(COMPLETION, "    if ending.outcome is Outcome.APPLIED or ending.unproven:\n", "    if ending.outcome is Outcome.APPLIED:\n"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a rejected change can be confirmed",
+        (Patch("oldhost_sync/store/ledger/operator_commands.py", "    if not row.unproven:\n", "    if False:\n"),
+         Patch("oldhost_sync/store/ledger/operator_statements.py", "outcome = 'DEAD' AND unproven = 1\"", "outcome = 'DEAD'\"")),
+        levels=(CONFORMANCE,),
+    ),
     Mutant(
         "a no-op goes before an older change of its entity",
         (Patch(LEDGER, "if is_fresh or is_no_op else None", "if is_fresh else None"),),
@@ -102,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         "found applied: its state is believed",
-        (Patch("oldhost_sync/store/ledger/completion.py", "nonce=change.nonce), payload_hash=UNKNOWN)", "nonce=change.nonce))"),),
+        (Patch(COMPLETION, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True)", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, unproven=True)"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(

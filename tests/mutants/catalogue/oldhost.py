@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import FENCING, GIVING_WAY, OVERDUE, RECOVERY, SIMULATION, STALLED, UNIT
+from tests.mutants.levels import FENCING, GIVING_WAY, OVERDUE, RECOVERY, SIMULATION, STALLED, UNIT, UNLISTED
 from tests.mutants.mutant import Mutant, Patch
 
 SEND = "oldhost_sync/oldhost/send.py"
 PIPELINE = "oldhost_sync/oldhost/nonce_pipeline.py"
+WIRE = "oldhost_sync/oldhost/wire.py"
+REFUSED = "oldhost_sync/oldhost/refused_send.py"
 REPLY_TIMEOUT = "oldhost_sync/oldhost/reply_timeout.py"
 
 MUTANTS = (
+    Mutant(
+        "an unlisted answer is not kept",
+        (Patch(REFUSED, "            elif isinstance(answer, Unlisted) and said is not None:\n", "            elif False:\n"),),
+        levels=(UNLISTED,),
+    ),
+    Mutant(
+        "an answer that calls our nonce applied is doubted for what else it says",
+        (Patch(WIRE, "    return Applied(expected, f", "    return Unlisted(f"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "an answer that calls our nonce applied surprises nobody",
+        (Patch(SEND, "if isinstance(answer, Applied) and answer.surprise:", "if False:"),),
+        levels=(UNLISTED,),
+    ),
     Mutant(
         "SENT marked after the write",
         (
@@ -74,8 +91,8 @@ MUTANTS = (
     ),
     Mutant(
         "answer of another nonce accepted",
-        (Patch("oldhost_sync/oldhost/wire.py", "    if answered != nonce:\n", "    if answered is None:\n"),
-         Patch("oldhost_sync/oldhost/wire.py", "    if expected != nonce + 1:\n", "    if expected is None:\n")),
+        (Patch(WIRE, "    if answered != nonce:\n", "    if answered is None:\n"),
+         Patch(WIRE, "    if named is None or expected == nonce + 1:\n", "    if expected is not None:\n")),
         levels=(SIMULATION, UNIT),
         seeds=300,
     ),
