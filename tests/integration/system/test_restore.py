@@ -117,4 +117,4 @@ def test_a_restored_backup_halts_is_resolved_once_and_what_was_lost_is_named_and
 
 
 def test_the_backup_is_made_by_the_documented_command() -> None:
-    assert f"    {DUMP} " in (ROOT / "docs" / "backup.md").read_text()
+    assert f" {DUMP} " in (ROOT / "docs" / "backup.md").read_text()
