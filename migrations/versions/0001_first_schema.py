@@ -242,6 +242,7 @@ def upgrade() -> None:
         sa.Column("seen_at", MOMENT, server_default=NOW, nullable=False),
         sa.Column("left_at", MOMENT, nullable=True),
         sa.Column("knows_release", sa.SmallInteger(), nullable=False),
+        sa.Column("round_trip_us", sa.Integer(), nullable=True),
         sa.PrimaryKeyConstraint("host", "name"),
         mysql_charset="utf8mb4",
         mysql_engine="InnoDB",

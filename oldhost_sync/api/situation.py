@@ -103,7 +103,7 @@ _ASKED = "The ban may be over: OldHost is being asked."
 _DECIDE = "adopt OldHost's count, or resend the ledger's operations"
 _NOTHING = "Nothing to do; this takes seconds."
 # While one of these is open nothing gets through, even if a session is open for a moment now and then.
-_STALLS = ("goes-nowhere", "no-progress", "no-session")
+_STALLS = ("database-far", "goes-nowhere", "no-progress", "no-session")
 # The writer's other states: why, what to do, and whether the state resolves itself.
 _WAITS = {
     "REBUILDING": ("A new writer is reading all outstanding changes from the database.", _NOTHING, True),
@@ -171,7 +171,7 @@ def judge(sight: Observations) -> Situation:
     if stops:
         return _stopped(sight, stops)
     state = sight.writer.get("state", "")
-    if stalled := _stalled(sight, state):
+    if stalled := _stalled(sight):
         return stalled
     found = _sending(sight) if state == Word.SENDING else _waiting(sight, state)
     return replace(found, since=_since(sight, found.word))
@@ -300,14 +300,14 @@ def _at_risk(forecast: dict[str, Any]) -> Situation | None:
     return None
 
 
-def _stalled(sight: Observations, state: str) -> Situation | None:
-    """Nothing has got through for a while, says an open alert: that counts, not the moment."""
-    alerts = [each for each in (sight.condition.alerts if sight.condition else ()) if each.kind in _STALLS]
+def _stalled(sight: Observations) -> Situation | None:
+    """Nothing has got through for a while, says an open alert, and why: that counts, not what is tried just now."""
+    opened = sight.condition.alerts if sight.condition else ()
+    alerts = [each for each in opened if each.kind in _STALLS and each.severity == "critical"]
     if not alerts:
         return None
     first = min(alerts, key=lambda each: _STALLS.index(each.kind))
-    found = _waiting(sight, state)
-    why = _sentence(first.message) if found.tone is Tone.CALM else f"{found.why} {_sentence(first.message)}"
+    why = _with_decision(_sentence(first.message), sight)
     return Situation(Word.WAITING, Tone.BAD, why, KINDS[first.kind].next_step, first.created_at)
 
 

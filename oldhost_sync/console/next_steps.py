@@ -29,7 +29,10 @@ PAGES: dict[str, Entry] = {
     "halted": _page("Compare both decisions", "halt"),
     "emergency-late": _late("The late emergencies", EMERGENCY_WARNING_MS),
     "emergency-blocked": _WAITING,
-    **dict.fromkeys(("no-progress", "no-session", "goes-nowhere", "answers-lost", "no-worker", "no-relay"), _SESSIONS),
+    **dict.fromkeys(
+        ("no-progress", "no-session", "goes-nowhere", "answers-lost", "no-worker", "no-relay", "database-far"),
+        _SESSIONS,
+    ),
     "dead-letters": _page("Dead letters by reason", "dead-letters"),
     "forecast": _page("The plan from now", "plan", from_now="true"),
     "schedule-failed": _page("Scheduled changes", "scheduled"),

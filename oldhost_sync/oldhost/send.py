@@ -74,7 +74,7 @@ class RunningSend:
         self._pending: Answered | None = None
         self._answered_at = 0.0  # the pending one
         self._said: Said | None = None  # the last complete answer
-        self._wire_seconds, self._exchanges = 0.0, 0
+        self._wire_seconds, self._held_seconds, self._exchanges = 0.0, 0.0, 0
         self._refused = RefusedSend(shared, beat)
         self._older: list[ChangeRef] = []
         self._held: list[tuple[EntityKey, list[int]]] = []
@@ -109,6 +109,7 @@ class RunningSend:
             [self._fates.get(change_id) or ChangeResult(change_id, WAITING) for change_id in self._change_ids],
             session_open=self._pipeline.is_open,
             service_ms=1000 * self._wire_seconds / self._exchanges if self._exchanges else 0.0,
+            pace_ms=1000 * self._held_seconds / self._exchanges if self._exchanges else 0.0,
             banned_ms=self._refused.banned_ms,
             reason=self._pipeline.reason,
             halted=self._refused.halted,
@@ -175,6 +176,7 @@ class RunningSend:
 
     def _send_holding_the_wire(self) -> None:
         """Send one after the other while each answer is definite and uses up its nonce and no other send goes first."""
+        began = self._clock()
         try:
             self._lose_nonces()
             while not self._give_back() and self._operations and self._send_next():
@@ -183,6 +185,7 @@ class RunningSend:
             self._shared.close(f"{type(error).__name__}: {error}")  # before another thread gets the wire
             raise
         finally:
+            self._held_seconds += self._clock() - began
             self._shared.release_wire()
 
     def _send_next(self) -> bool:

@@ -29,6 +29,7 @@ Kind = Literal[
     "no-relay",
     "relay-failing",
     "temporal-away",
+    "database-far",
     "dead-letters",
     "forecast",
     "signals-lost",
@@ -170,6 +171,13 @@ KINDS: dict[str, AlertKind] = {
         "Temporal does not answer while changes wait; changes are still accepted.",
         "Restore Temporal, or correct TEMPORAL_ADDRESS.",
         "Temporal answers, or nothing waits",
+    ),
+    "database-far": AlertKind(
+        "critical",
+        "A worker is so far from MariaDB that OldHost waits for it (critical: so far that nothing may be sent).",
+        "Run the workers beside MariaDB, or find out why the network between them is slow. The message names the "
+        "worker and the distance.",
+        "the workers' round trips to MariaDB are short",
     ),
     "dead-letters": AlertKind(
         "critical",

@@ -71,7 +71,8 @@ class SendEnded:
     """A send reported its end: one fate per change id (WAITING: not sent; BOUND: in doubt; HELD: behind a dead letter),
     and the state of the session after it.
 
-    `service_ms`: mean time OldHost took per operation on the wire. `banned_ms`: > 0 when OldHost answered with a ban,
+    `service_ms`: mean time OldHost took per operation on the wire; `pace_ms`: mean time from one operation to the next,
+    with what the database added. `banned_ms`: > 0 when OldHost answered with a ban,
     which lasts that long from now. `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if
     one did. `halted`: why the ledger was halted, if it was; `never_taken`: the change whose first send OldHost called a
     replay. `older`: refs of outstanding changes that must be sent before those refused here, oldest first; `held`:
@@ -88,6 +89,7 @@ class SendEnded:
     older: list[WireRef] = field(default_factory=list)
     held: list[list[Any]] = field(default_factory=list)
     refusal: str = ""
+    pace_ms: float = 0.0
 
     def older_refs(self) -> list[ChangeRef]:
         """Raises ValueError if one of them is not a valid ref."""

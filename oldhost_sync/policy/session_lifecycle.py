@@ -197,7 +197,7 @@ class SessionLifecycle:
             machine.load_held(entity, [each for each in dead if each not in machine.coalescer.decided])
         ended, in_doubt = machine.outcomes.record_send(event.fates, ids, now_ms)
         if event.service_ms > 0:
-            machine.load.served(event.service_ms)
+            machine.load.served(max(event.service_ms, event.pace_ms))
         if not event.session_open or in_doubt or event.banned_ms > 0:
             machine.session.lost = True
         machine.progress.said("" if ended else event.reason)

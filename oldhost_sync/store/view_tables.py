@@ -70,7 +70,8 @@ host_sessions = table(
 )
 
 # Workers, each as it reports itself (store/worker_presence.py); those not seen for a day are deleted. `knows_release`:
-# the newest release of the writer's decisions that it can begin a run with.
+# the newest release of the writer's decisions that it can begin a run with. `round_trip_us`: the shortest of a few
+# round trips to MariaDB at its last report.
 workers = table(
     "workers",
     by_host(),
@@ -79,6 +80,7 @@ workers = table(
     stamp("seen_at"),
     Column("left_at", UtcDateTime),
     Column("knows_release", SmallInteger, nullable=False),
+    Column("round_trip_us", Integer),
 )
 
 # What each token used in each of the last 60 minutes (store/token_usage.py): a ring buffer; `minute`: since 1970.

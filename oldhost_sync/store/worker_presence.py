@@ -6,11 +6,11 @@ A run of the writer begins with the newest release that all of them know (`oldho
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import TextClause, bindparam, text
+from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
@@ -26,14 +26,16 @@ SAID_EVERY_SECONDS = 10.0
 # A worker that is silent for longer is not at work: it was killed, is frozen, or can't reach the database.
 SILENT_SECONDS_MAX = 25
 NAME_LENGTH_MAX = 255
+# The shortest of so many counts: one may wait for the processor.
+ROUND_TRIPS_MEASURED = 5
 
 # A time in the future is from before the database's clock was set back: who is at work says so again in seconds.
 HEARD = (
     "seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND AND seen_at <= UTC_TIMESTAMP(6) + INTERVAL :silent_s SECOND"
 )
 _SAY = text(
-    "INSERT INTO workers (host, name, knows_release) VALUES (:host, :name, :release) "
-    "ON DUPLICATE KEY UPDATE seen_at = UTC_TIMESTAMP(6), left_at = NULL"
+    "INSERT INTO workers (host, name, knows_release, round_trip_us) VALUES (:host, :name, :release, :us) "
+    "ON DUPLICATE KEY UPDATE seen_at = UTC_TIMESTAMP(6), left_at = NULL, round_trip_us = VALUES(round_trip_us)"
 )
 _KNOWN = text(
     "SELECT host, MIN(knows_release) AS smallest, MAX(knows_release) AS newest FROM workers "
@@ -87,17 +89,22 @@ class WorkerPresence:
 
     def begin(self) -> None:
         """Report that the worker begins, and delete those not seen for a day."""
-        self._write((_FORGET, {"hosts": self.hosts}))
+        self._write(lambda connection: connection.execute(_FORGET, {"hosts": self.hosts}))
         self.say()
 
     def say(self) -> None:
-        """Report that the worker is at work."""
-        values = {"name": self._name, "release": self.release}
-        self._write((_SAY, [{"host": host, **values} for host in sorted(self.hosts)]))
+        """Report that the worker is at work, and how far MariaDB is."""
+
+        def write(connection: Connection) -> None:
+            values = {"name": self._name, "release": self.release, "us": _round_trip_us(connection)}
+            connection.execute(_SAY, [{"host": host, **values} for host in sorted(self.hosts)])
+
+        self._write(write)
 
     def leave(self) -> None:
         """Report that the worker stops."""
-        self._write((_LEAVE, {"hosts": self.hosts, "name": self._name}))
+        values = {"hosts": self.hosts, "name": self._name}
+        self._write(lambda connection: connection.execute(_LEAVE, values))
 
     def known(self) -> dict[str, Known]:
         """By host, only where this worker itself is recorded as at work; otherwise the others may not count it yet.
@@ -127,10 +134,20 @@ class WorkerPresence:
     def _name(self) -> str:
         return storable(self.name, NAME_LENGTH_MAX)
 
-    def _write(self, done: tuple[TextClause, Any]) -> None:
+    def _write(self, write: Callable[[Connection], object]) -> None:
         try:
-            run_in_transaction(self.engine, lambda connection: connection.execute(*done), attempts=1)
+            run_in_transaction(self.engine, write, attempts=1)
         except StoreError as error:
             logger.debug("can't record that worker %s is at work: %s", self.name, error)
         except DBAPIError:
             logger.exception("can't record that worker %s is at work", self.name)
+
+
+def _round_trip_us(connection: Connection) -> int:
+    """How long MariaDB takes to answer the shortest question, in microseconds."""
+    shortest = float("inf")
+    for _ in range(ROUND_TRIPS_MEASURED):
+        began = time.perf_counter()
+        connection.exec_driver_sql("SELECT 1")
+        shortest = min(shortest, time.perf_counter() - began)
+    return round(1_000_000 * shortest)

@@ -35,7 +35,7 @@ from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.schema_migration import migrate
 from oldhost_sync.temporal.client import writer_handle, writer_policy
-from tests.faults import volume
+from tests.faults import first_lines, volume
 from tests.faults.large_migration import large_migration
 from tests.faults.old_rows import million_old_rows
 from tests.faults.product import Product
@@ -311,6 +311,11 @@ INCIDENTS: dict[str, tuple[Incident, dict[str, Any]]] = {
     "terminated-writer": (terminated_writer, {}),
     "held-entity": (held_entity, {}),
     "closing-host": (closing_host, REAL),
+    "host-that-resets": (first_lines.host_that_resets, {}),
+    "frozen-worker": (first_lines.frozen_worker, {}),
+    "stopped-worker": (first_lines.stopped_worker, {}),
+    "long-ban": (first_lines.long_ban, {"ban_seconds": 20.0}),
+    "many-emergencies": (first_lines.many_emergencies, {}),
     "unread-signals": (unread_signals, {}),
     "unread-then-terminated": (unread_then_terminated, {}),
     "unread-then-reset": (unread_then_reset, {}),
@@ -322,6 +327,7 @@ LATENCY_MS = {
     "early-decision": 400.0,
     "closing-host": 100.0,
     "large-rebuild": 400.0,
+    "many-emergencies": 400.0,
     "blocked-emergencies": 1.0,
 }
 

@@ -10,14 +10,14 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import PriorityClass
 
 # Counting stops there, for each class: it takes a few milliseconds.
-COUNTED_MAX = 10_000
+LANE_COUNTED_MAX = 10_000
 
 _OF_CLASS = (
     "(SELECT '{cls}' AS name, COUNT(*) AS depth, "
     "GREATEST(0, COALESCE(TIMESTAMPDIFF(MICROSECOND, MIN(w.created_at), UTC_TIMESTAMP(6)), 0)) DIV 1000 AS oldest_ms "
     "FROM (SELECT o.created_at FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = :host "
     "AND o.processed_at IS NULL AND o.priority_class = '{cls}' AND NOT EXISTS "
-    f"(SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id) LIMIT {COUNTED_MAX}) w)"
+    f"(SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id) LIMIT {LANE_COUNTED_MAX}) w)"
 )
 _LANES = text(" UNION ALL ".join(_OF_CLASS.format(cls=cls.value) for cls in PriorityClass))
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import contextlib
+import re
+import threading
+from typing import Any, Self
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -17,18 +20,67 @@ from oldhost_sync.relay.host_checks import BOOKS_SECONDS, HostChecks
 from oldhost_sync.relay.host_watch import LOOK_SECONDS, OVERDUE_SECONDS_MAX, PAUSE_FOR_EACH_SECOND, HostWatch
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.store import alerts
 from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.worker_presence import WorkerPresence
 from oldhost_sync.telemetry import HostMetrics
+from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
+
+
+class FarDatabase:
+    """A way to MariaDB on which each packet takes `ms` in each direction, kept in its order."""
+
+    def __init__(self, port: int, ms: float) -> None:
+        self._port, self._seconds = port, ms / 1000
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        started = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop)
+        self._server = started.result(30)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        self._server.close()
+        carrying = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in carrying:
+            task.cancel()
+        await asyncio.gather(*carrying, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            await asyncio.gather(self._carry(reader, there_writer), self._carry(there_reader, writer))
+        finally:
+            for each in (there_writer, writer):
+                each.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                self._loop.call_later(self._seconds, writer.write, data)
+        self._loop.call_later(self._seconds, writer.close)
 
 
 class Stage:
     """Checks and a watch that are active for the host. `troubles`: of its writer; `registry`: what is shown."""
 
     def __init__(self, engine: Engine) -> None:
+        self.engine = engine
         change_sql(engine, f"INSERT INTO nonce_ledger (host, epoch) VALUES ('{HOST}', 7)")
         transactions = Transactions(engine)
         self.now = 0.0
@@ -53,6 +105,13 @@ class Stage:
 
         self.now += LOOK_SECONDS
         return asyncio.run(look())
+
+    def looks_at_distances(self) -> None:
+        self.now += host_checks.DISTANCE_SECONDS
+        self.look()
+
+    def open_alerts(self, kind: str) -> list[dict[str, Any]]:
+        return rows(self.engine, f"SELECT severity, message FROM alerts WHERE kind = '{kind}' AND is_open = 1")
 
     def figure(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"oldhost_sync_{name}", {"host": HOST} | labels)
@@ -256,3 +315,28 @@ def test_looks_take_a_small_share_of_the_time_however_long_each_takes(
 
     monkeypatch.setattr(stage.watch, "monotonic", slow)
     assert stage.look() >= PAUSE_FOR_EACH_SECOND
+
+
+@pytest.mark.parametrize(("each_way_ms", "severity"), [(5, "warning"), (125, "critical")])
+def test_a_worker_that_is_far_from_mariadb_is_told_of_until_it_is_near(
+    database: DatabaseUrls, mariadb_server: PrivateMariaDB, each_way_ms: float, severity: str
+) -> None:
+    near = create_engine(database.app)
+    stage = Stage(near)
+    WorkerPresence(near, [HOST], "near").say()
+    with FarDatabase(mariadb_server.port, each_way_ms) as way:
+        far = create_engine(re.sub(r":\d+/", f":{way.port}/", database.app))
+        WorkerPresence(far, [HOST], "far-one").say()
+        far.dispose()
+    for _ in range(2):
+        assert not stage.open_alerts("database-far")  # one look proves nothing
+        stage.looks_at_distances()
+    (alert,) = stage.open_alerts("database-far")
+    assert alert["severity"] == severity
+    distance = re.match(r"Worker far-one is (\d+) ms from MariaDB", alert["message"])
+    assert distance
+    assert int(distance[1]) >= 2 * each_way_ms
+    WorkerPresence(near, [HOST], "far-one").say()
+    stage.looks_at_distances()
+    assert not stage.open_alerts("database-far")
+    near.dispose()

@@ -149,3 +149,16 @@ def test_a_connection_that_ends_before_the_mark_leaves_only_the_operation_on_the
     assert outcomes(send(slow_stage.session(process), ids[1:])) == ["APPLIED"] * 3
     assert slow_stage.applied_ids() == ids
     slow_stage.check_clean()
+
+
+def test_the_time_that_the_database_takes_is_part_of_the_pace(stage: Stage) -> None:
+    process = Process()
+
+    def hook(call: str, when: str) -> None:
+        if (call, when) == ("advance", "after") and not process.requests:
+            process.clock_offset += 0.3  # as if the mark had taken so long
+
+    process.hook = hook
+    ended = send(stage.session(process), units(stage, 1))
+    assert outcomes(ended) == ["APPLIED"]
+    assert ended.pace_ms - ended.service_ms >= 300

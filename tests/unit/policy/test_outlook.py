@@ -7,10 +7,10 @@ import pytest
 from oldhost_sync.planner.live_start import live_arrivals, live_scenario
 from oldhost_sync.planner.rehearsal import rehearse
 from oldhost_sync.planner.scenario import Scenario
-from oldhost_sync.policy.actions import RaiseAlert, RecordAlerts
+from oldhost_sync.policy.actions import RaiseAlert, RecordAlerts, Send
 from oldhost_sync.policy.ages import Ages
-from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.events import OpeningPostponed, SessionOpened
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, PriorityClass
+from oldhost_sync.policy.events import OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.forecast import Forecast
 from oldhost_sync.policy.load_monitor import urgent
 from oldhost_sync.policy.machine import Machine
@@ -165,3 +165,20 @@ def test_a_forecast_reads_cells_and_a_sample_however_much_waits(cls: PriorityCla
     machine = machine_with(*refs)
     cells = sum(1 for ages in machine.coalescer.ages.values() for _ in ages.in_order())
     assert cells + len(urgent(machine.coalescer, 500)) <= 500
+
+
+def late_at(pace_ms: float) -> int:
+    """How many of 20 new emergencies will be late after 30 sends at that pace; OldHost itself takes 400 ms."""
+    machine = machine_with()
+    for number in range(1, 31):
+        machine.enqueue([change(number, PriorityClass.TXN)], START_MS)
+        (send,) = (action for action in machine.decide(START_MS) if isinstance(action, Send))
+        ended = SendEnded([ChangeResult(number, "APPLIED", number)], service_ms=400.0, pace_ms=pace_ms)
+        machine.send_ended(send.number, ended, START_MS)
+    machine.enqueue([change(100 + number, PriorityClass.EMERGENCY) for number in range(20)], START_MS)
+    return machine.load.forecast(machine.coalescer, 0, START_MS).late_emergencies
+
+
+def test_the_forecast_counts_with_the_time_that_the_database_takes() -> None:
+    assert late_at(405.0) == 0
+    assert late_at(2_400.0) >= 7
