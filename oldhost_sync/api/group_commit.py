@@ -66,7 +66,7 @@ class GroupCommit:
         """Returns when it is committed. Raises Problem or StoreError."""
         recorded = await self._with_others(change)
         if recorded is None:
-            alone = partial(record_accepted, change=change, look_for_schedule=not change.key_is_new)
+            alone = partial(record_accepted, change=change)
             recorded = await self._database.run_for_entity(alone, change.host, change.entity_type, change.entity_id)
         return recorded
 
@@ -131,7 +131,7 @@ def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequen
 
 def _record_one(engine: Engine, change: Acceptable) -> RecordedChange | None:
     """Record one change, with fewer statements than a group needs."""
-    fn = partial(record_accepted, change=change, look_for_schedule=not change.key_is_new, lock_wait=NO_WAIT)
+    fn = partial(record_accepted, change=change, lock_wait=NO_WAIT)
     try:
         return run_in_transaction(engine, fn, attempts=1)
     except (TransactionContended, InvalidChange):

@@ -220,6 +220,15 @@ scheduled_changes = table(
     ),
 )
 
+# Every idempotency key that was submitted. Only its PRIMARY KEY decides whether a key is new (change_recorder.py says
+# why). `is_scheduled`: the first answer is that of the scheduled change.
+submitted_keys = table(
+    "submitted_keys",
+    by_host(),
+    Column("idempotency_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), primary_key=True),
+    Column("is_scheduled", Boolean, nullable=False),
+)
+
 # Resyncs (store/intake/resync.py): of a property, of a unit, or of everything. `after_type`, `after_id`: the cursor,
 # which is the last entity that was read. `first_change_id`, `last_change_id`: of the changes recorded for it.
 resyncs = table(

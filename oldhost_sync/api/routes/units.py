@@ -71,7 +71,7 @@ class UnitRoutes:
             status = store.status_change(host=host, unit_id=unit_id, status=body.status, key=status_key, source=source)
         made = [change.event_type for change in (details, status) if change is not None]
         self._dependencies.quotas.changes(caller_of(request), made)
-        fn = partial(store.record_details, details=details, status=status, key_is_new=key.is_new)
+        fn = partial(store.record_details, details=details, status=status)
         recording = self._dependencies.database.run_for_entity(fn, host, details.entity_type, unit_id)
         changes = await recorded(recording, key)
         return accepted_answer(changes[0], changes)

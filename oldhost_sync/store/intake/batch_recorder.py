@@ -1,13 +1,13 @@
 """Record a batch of changes in one transaction, with multi-row statements: the same steps as for one change.
 
-First the rows of all entities are locked, in the order of their keys. Under these locks the outbox gives out the ids,
-in the order of the items (I4, trap 19). Last the shadows are written. Only UNIQUE indexes decide whether a key is new:
-if a key turns out to be taken while the rows are written, all of them are rolled back to a savepoint, and the batch is
-decided again with the rows then found.
+The rows of all entities are locked, in the order of their keys, and the idempotency keys are taken, in theirs. If one
+was taken before, all is rolled back to a savepoint, and the batch is decided again with the rows then found. Under the
+entities' locks the outbox gives out the ids, in the order of the items (I4, trap 19). Last the shadows are written.
 
-`record_changes` waits for each row lock, as `record_change` does. A batch of the API or of a file waits for no lock
-while it holds the rows of entities: an entity that another transaction has locked is left for a later transaction
-(store/intake/batch_submission.py).
+`record_changes` waits for each row lock, as `record_change` does. Like that it works in any transaction of its caller:
+it locks no gap, and reads nothing by the transaction's view (change_recorder.py says why). A batch of the API or of a
+file waits for no lock while it holds the rows of entities: an entity that another transaction has locked is left for a
+later transaction (store/intake/batch_submission.py).
 """
 
 from __future__ import annotations
@@ -49,14 +49,16 @@ from oldhost_sync.store.intake.change_recorder import (
     UNIT_SHADOW,
     RecordedChange,
     Shadow,
+    all_or_nothing,
     common_values,
     earlier_change,
     earlier_schedule,
     newly_recorded,
     newly_scheduled,
     reach_entity,
-    require_transaction,
+    require_connection,
     stored,
+    transaction_needed,
 )
 from oldhost_sync.store.intake.rules import classes_of
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
@@ -67,7 +69,8 @@ from oldhost_sync.store.transactions import DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, er
 _ShadowRow = tuple[Entity, str, int | None, tuple[str | None, ...]]
 
 _SHORT_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
-_SAVE, _TAKE_BACK = "SAVEPOINT oldhost_sync_batch", "ROLLBACK TO SAVEPOINT oldhost_sync_batch"
+_IS_AUTOCOMMIT = "SELECT @@autocommit = 1 AND @@in_transaction = 0"
+_IS_REGISTERED = "SELECT 1 FROM event_rules WHERE host = %s LIMIT 1 LOCK IN SHARE MODE"
 _INSERT_CHANGES = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "source, occurred_at, priority_class, created_at) VALUES "
@@ -77,6 +80,13 @@ _INSERT_SCHEDULED = (
     "source, occurred_at, not_before, created_at) VALUES "
 )
 _CHANGE_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
+# Taken keys cause no error, and are not returned.
+_TAKE_KEYS = "INSERT IGNORE INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES "
+_KEY_ROW = "(%s, %s, %s)"
+_SCHEDULED_KEYS = (
+    "SELECT idempotency_key FROM submitted_keys FORCE INDEX (PRIMARY) WHERE is_scheduled AND host = %s "
+    "AND idempotency_key IN "
+)
 # The index is forced: with another index of the host, a locking read would lock all its rows.
 _KNOWN = {
     table: (
@@ -121,8 +131,11 @@ def record_changes(
     say which. So roll back, or check the results and commit. UnknownHost for a host that is not registered,
     TransactionNeeded for a connection in autocommit mode. Deadlocks are raised as the driver's errors.
     """
-    require_transaction(connection)
-    require_hosts(connection, [host], named_by="host")
+    require_connection(connection)
+    if connection.exec_driver_sql(_IS_AUTOCOMMIT).scalar_one():
+        raise transaction_needed()
+    if connection.exec_driver_sql(_IS_REGISTERED, (host,)).first() is None:
+        require_hosts(connection, [host], named_by="host")
     items = [_item(host, source, change) for change in changes]
     if len(items) > limits.BATCH_CHANGES_MAX:
         raise InvalidChange(f"a batch has {len(items)} changes; at most {limits.BATCH_CHANGES_MAX} are accepted")
@@ -153,13 +166,14 @@ def record_groups(connection: Connection, host: str, groups: Sequence[Group], wa
     if waits is LockWaits.FOR_FIRST:
         _wait_for(connection, host, groups[0].entity)
     recorder = _BatchRecorder(connection, host, waits)
-    recorder.look_for(_given_keys(item for group in groups for _, item in group.items))
+    if waits is not LockWaits.FOR_ALL:
+        recorder.look_for(_given_keys(item for group in groups for _, item in group.items))
     for _ in range(limits.BATCH_DECISIONS_MAX):
-        connection.exec_driver_sql(_SAVE)
         try:
-            return recorder.record(groups)
-        except _KeyTaken:
-            connection.exec_driver_sql(_TAKE_BACK)
+            with all_or_nothing(connection):
+                return recorder.record(groups)
+        except _KeysTaken as taken:
+            recorder.learn(taken.keys)
     raise TransactionContended(
         f"other requests used keys of this batch while it was recorded, {limits.BATCH_DECISIONS_MAX} times in a row"
     )
@@ -173,8 +187,12 @@ def _wait_for(connection: Connection, host: str, entity: Entity) -> None:
             raise
 
 
-class _KeyTaken(Exception):  # noqa: N818 - an event, not a mistake
-    """A key was taken between the read and the write; the recorder has read its row now."""
+class _KeysTaken(Exception):  # noqa: N818 - an event, not a mistake
+    """These keys were taken before, or between the read and the write."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__("keys are taken")
+        self.keys = keys
 
 
 class _BatchRecorder:
@@ -184,22 +202,35 @@ class _BatchRecorder:
         self._waits = waits
         self._lock_wait = "" if waits is LockWaits.FOR_ALL else NO_WAIT
         self._known: dict[str, dict[str, Row[*tuple[Any, ...]]]] = {table: {} for table in _KNOWN}
+        # The keys of the changes that are not due yet.
+        self._later: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------------ keys
 
-    def look_for(self, keys: Sequence[str], *, locking: bool = False, tables: Iterable[str] = tuple(_KNOWN)) -> bool:
-        """Whether any of `keys` is known; the rows found are remembered. `locking`: wait for transactions that are
+    def look_for(
+        self, keys: Sequence[str], *, locking: bool = False, tables: Iterable[str] = tuple(_KNOWN)
+    ) -> set[str]:
+        """Those of `keys` that are known; the rows found are remembered. `locking`: wait for transactions that are
         writing one of them.
         """
-        found = False
+        found: set[str] = set()
         for table in tables if keys else ():
-            query = f"{_KNOWN[table]}({_places(len(keys))})"
-            if locking:
-                query = f"{self._lock_wait}{query} LOCK IN SHARE MODE"
-            rows = self._connection.exec_driver_sql(query, (self._host, *keys)).all()
+            rows = self._of_keys(_KNOWN[table], keys, locking=locking)
             self._known[table].update({row.idempotency_key: row for row in rows})
-            found = found or bool(rows)
+            found |= {row.idempotency_key for row in rows}
         return found
+
+    def learn(self, taken: Sequence[str]) -> None:
+        """Read what has these keys, each where it is: a locking read of a row that is missing would lock a gap."""
+        scheduled = [row.idempotency_key for row in self._of_keys(_SCHEDULED_KEYS, taken, locking=True)]
+        found = self.look_for(scheduled, locking=True, tables=["scheduled_changes"])
+        self.look_for([key for key in taken if key not in found], locking=True, tables=["outbox_events"])
+
+    def _of_keys(self, query: str, keys: Sequence[str], *, locking: bool) -> Sequence[Row[*tuple[Any, ...]]]:
+        query = f"{query}({_places(len(keys))})"
+        if locking:
+            query = f"{self._lock_wait}{query} LOCK IN SHARE MODE"
+        return self._connection.exec_driver_sql(query, (self._host, *keys)).all()
 
     def _first_answer(self, change: Acceptable) -> Result | None:
         key = change.idempotency_key
@@ -216,8 +247,11 @@ class _BatchRecorder:
     # -------------------------------------------------------------------------------------------------------- the steps
 
     def record(self, groups: Sequence[Group]) -> Attempt:
-        """One try; raises _KeyTaken."""
+        """One try; raises _KeysTaken."""
         decided = [(group, decide(group, self._first_answer)) for group in groups]
+        if self._waits is LockWaits.FOR_ALL:
+            # Before any entity is locked: a repeated batch waits for nobody.
+            self._take_keys([change for _, decision in decided for _, change in decision.new])
         locked = self._lock([group.entity for group, decision in decided if decision.new])
         attempt = Attempt(locked=[group for group, _ in decided if group.entity in locked])
         decisions = [decision for group, decision in decided if group.entity not in locked]
@@ -268,7 +302,9 @@ class _BatchRecorder:
         new = sorted((each for decision in decisions for each in decision.new), key=lambda each: each[0])
         if not new:
             return {}
-        later = self._not_due([change for _, change in new if change.not_before is not None])
+        if self._waits is not LockWaits.FOR_ALL:
+            self._take_keys([change for _, change in new])
+        later = self._later
         at_once = [change for _, change in new if change.idempotency_key not in later]
         results: dict[str, RecordedChange] = {}
         if later:
@@ -277,6 +313,18 @@ class _BatchRecorder:
             results |= self._insert_changes(at_once)
             self._write_shadows(at_once, results)
         return {index: results[change.idempotency_key] for index, change in new}
+
+    def _take_keys(self, changes: Sequence[Acceptable]) -> None:
+        """Raises _KeysTaken if one was taken before."""
+        if not changes:
+            return
+        self._later = self._not_due([change for change in changes if change.not_before is not None])
+        keys = sorted(change.idempotency_key for change in changes)
+        values = [value for key in keys for value in (self._host, key, int(key in self._later))]
+        statement = f"{self._lock_wait}{_TAKE_KEYS}{', '.join([_KEY_ROW] * len(keys))} RETURNING idempotency_key"
+        mine = set(self._connection.exec_driver_sql(statement, tuple(values)).scalars())
+        if len(mine) < len(keys):
+            raise _KeysTaken([key for key in keys if key not in mine])
 
     def _not_due(self, planned: Sequence[Acceptable]) -> set[str]:
         """The keys of those that are not due yet, by the database's clock."""
@@ -288,16 +336,13 @@ class _BatchRecorder:
     def _insert_scheduled(self, changes: Sequence[Acceptable]) -> dict[str, RecordedChange]:
         rows = [(*common_values(change), stored(change.not_before)) for change in changes]
         made = self._insert(_INSERT_SCHEDULED, changes, rows)
-        if self.look_for(_given_keys(changes), locking=True, tables=["outbox_events"]):
-            raise _KeyTaken
         return {change.idempotency_key: newly_scheduled(change, *made[change.idempotency_key]) for change in changes}
 
     def _insert_changes(self, changes: Sequence[Acceptable]) -> dict[str, RecordedChange]:
-        classes = classes_of(self._connection, self._host, {change.event_type for change in changes})
+        event_types = {change.event_type for change in changes}
+        classes = classes_of(self._connection, self._host, event_types, locking=self._waits is LockWaits.FOR_ALL)
         rows = [(*common_values(change), classes[change.event_type]) for change in changes]
         made = self._insert(_INSERT_CHANGES, changes, rows)
-        if self.look_for(_given_keys(changes), locking=True, tables=["scheduled_changes"]):
-            raise _KeyTaken
         recorded: dict[str, RecordedChange] = {}
         for change in changes:
             change_id, created_at = made[change.idempotency_key]
@@ -316,10 +361,9 @@ class _BatchRecorder:
             try:
                 returned = self._connection.exec_driver_sql(statement, values).all()
             except IntegrityError as error:
-                # The statement's own rows are rolled back; a locking read finds the row with the duplicate key.
-                keys = [change.idempotency_key for change in changes[part]]
-                if error_code(error) == DUPLICATE_KEY and self.look_for(keys, locking=True):
-                    raise _KeyTaken from None
+                # A row that somebody wrote without taking its key.
+                if error_code(error) == DUPLICATE_KEY:
+                    raise _KeysTaken([change.idempotency_key for change in changes[part]]) from None
                 raise
             made.update({key: (row_id, created_at) for key, row_id, created_at in returned})
         return made

@@ -1,24 +1,28 @@
 """Record a change: shadow state and outbox are written in one transaction, the application's own.
 
-The order of the statements matters. First the entity's shadow row is locked (created when new). Under that lock the
-outbox gives out the id, so for one entity a larger id is the newer change and was committed later (invariant I4, trap
-19: no clock decides). Last the shadow is written, with the new id in it.
+The order of the statements matters. First the entity's shadow row is locked (created when new). Then the key is taken
+in `submitted_keys`. Under the entity's lock the outbox gives out the id, so for one entity a larger id is the newer
+change and was committed later (invariant I4, trap 19: no clock decides). Last the shadow is written, with the new id in
+it.
 
-Only UNIQUE indexes decide whether an idempotency key is new, never a query beforehand. A change is written to
-`outbox_events`, one with a `not_before` in the future to `scheduled_changes`; the row is inserted first, and then the
-key is looked up in the other table with a locking read. So of two concurrent transactions with the same key, at least
-one waits and finds the other's row.
+The transaction is the application's, with any isolation level, and may stay open for long. So that it delays no other
+entity, no statement here locks a gap: rows are inserted, or they exist and are found by all columns of a unique index.
+In particular, nothing looks for a key that may be missing, and only a primary key decides whether a key is new: a
+duplicate in another unique index locks the gap before it, under every isolation level. No statement here is a
+consistent read, either: it would fix the transaction's view, and with `innodb_snapshot_isolation` every row that
+changes from then on would end the transaction with an error (MariaDB 1020).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.engine import Connection, Row
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.store.errors import IdempotencyConflict, TransactionNeeded
@@ -34,16 +38,23 @@ CANCELLED = "CANCELLED"
 UNIT = "unit"
 
 
+def unless_autocommit(value: str) -> str:
+    """`value`, or NULL, which its column refuses, if each statement is committed by itself. The server knows, whatever
+    the driver.
+    """
+    return f"IF(@@autocommit = 1 AND @@in_transaction = 0, NULL, {value})"
+
+
 class Shadow:
     """The statements for one row of a table of shadow states, whose primary key is `key`.
 
     Plain SQL for the driver, for speed: every write uses it, 300 a second.
     """
 
-    def __init__(self, table: str, *key: str, unused: str = "") -> None:
+    def __init__(self, table: str, *key: str) -> None:
         row = " AND ".join(f"{name} = %s" for name in key)
         self.table, self.key = table, key
-        self.lock = self.lock_rows(1)
+        self.lock = self.lock_rows(1, unless_autocommit("'{}'"))
         # With a short lock wait, for callers that have other work to do.
         self.reach = f"SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM {table} WHERE {row} FOR UPDATE"
         self.lock_free = f"SELECT 1 FROM {table} WHERE {row} FOR UPDATE NOWAIT"
@@ -51,12 +62,10 @@ class Shadow:
             f"UPDATE {table} SET state = JSON_SET(state, %s, JSON_COMPACT(%s)), "
             f"newest_change_id = %s, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE {row}"
         )
-        # Deletes only a placeholder row, which was created to be locked.
-        self.forget = f"DELETE FROM {table} WHERE {row}{unused} AND newest_change_id IS NULL AND state = '{{}}'"
 
-    def lock_rows(self, count: int) -> str:
+    def lock_rows(self, count: int, state: str = "'{}'") -> str:
         """Lock `count` rows in the order of their keys; missing rows are created, empty."""
-        row = f"({'%s, ' * len(self.key)}'{{}}', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
+        row = f"({'%s, ' * len(self.key)}{state}, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
         head = f"INSERT INTO {self.table} ({', '.join(self.key)}, state, created_at, updated_at) VALUES "
         return f"{head}{', '.join([row] * count)} ON DUPLICATE KEY UPDATE id = id"
 
@@ -75,7 +84,7 @@ class Shadow:
         return (host, *entity) if len(self.key) == 3 else (host, entity[1])
 
 
-UNIT_SHADOW = Shadow("units", "host", "id", unused=" AND name IS NULL AND status IS NULL")
+UNIT_SHADOW = Shadow("units", "host", "id")
 ENTITY_SHADOW = Shadow("entities", "host", "entity_type", "id")
 _INSERT_CHANGE = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
@@ -85,23 +94,41 @@ _INSERT_CHANGE = (
     "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN %s END), UTC_TIMESTAMP(6)) "
     "RETURNING id, created_at, priority_class"
 )
+# Not INSERT … SELECT: its lock on the table's ids would delay the others, who then get error 1467.
 _INSERT_SCHEDULED = (
     "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-    "source, occurred_at, not_before, created_at) SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) "
-    "FROM DUAL WHERE %s > UTC_TIMESTAMP(6) AND EXISTS (SELECT 1 FROM event_rules WHERE host = %s) "
-    "RETURNING id, created_at"
+    "source, occurred_at, not_before, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, "
+    "IF(%s > UTC_TIMESTAMP(6), %s, NULL), "
+    "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN UTC_TIMESTAMP(6) END) RETURNING id, created_at"
 )
+_TAKE_KEY = (
+    f"INSERT INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES (%s, %s, {unless_autocommit('%s')})"
+)
+_SAVE, _TAKE_BACK = "SAVEPOINT oldhost_sync", "ROLLBACK TO SAVEPOINT oldhost_sync"
 # Before a statement: a row that another transaction has locked raises an error at once.
 NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 # The columns that make up the first answer.
 CHANGE_COLUMNS = "idempotency_key, id, request_hash, priority_class, created_at, outcome, nonce"
 SCHEDULED_COLUMNS = "idempotency_key, id, request_hash, change_id, created_at, cancelled_at"
+_IS_SCHEDULED = "SELECT is_scheduled FROM submitted_keys WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 _CHANGE_OF_KEY = (
     f"SELECT {CHANGE_COLUMNS} FROM outbox_events WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 )
 _SCHEDULED_OF_KEY = (
     f"SELECT {SCHEDULED_COLUMNS} FROM scheduled_changes WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 )
+
+
+# What to pass instead of these, by the name of their class.
+_INSTEAD = {
+    "Session": "session.connection()",
+    "scoped_session": "session.connection()",
+    "Engine": "the connection of `with engine.begin() as connection`",
+    "AsyncConnection": "the connection that `await connection.run_sync(lambda connection: …)` gives",
+    "AsyncSession": "the connection of the session that `await session.run_sync(lambda session: …)` gives",
+    "AsyncEngine": "the connection that `run_sync` of `async with engine.begin() as connection` gives",
+    "DatabaseWrapper": "an SQLAlchemy Connection; one of Django can't be used",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +171,41 @@ def record_change(
     TransactionNeeded for a connection in autocommit mode. Deadlocks are raised as the driver's errors: use
     `run_in_transaction`.
     """
-    require_transaction(connection)
+    require_connection(connection)
     change = accept(host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source)
     if change.not_before is not None:
         scheduled = _record_scheduled(connection, change)
         if scheduled is not None:
             return scheduled
-    return record_accepted(connection, change, look_for_schedule=idempotency_key is not None)
+    return record_accepted(connection, change)
 
 
-def require_transaction(connection: Connection) -> None:
-    """Raises TransactionNeeded for a connection that commits each statement: the caller could not take a change back,
-    and the entity's lock would be gone before the change has its id.
-    """
-    is_autocommit = getattr(connection.connection.dbapi_connection, "get_autocommit", None)
-    if is_autocommit is not None and is_autocommit():
-        raise TransactionNeeded("a change needs a transaction: use an engine without isolation_level AUTOCOMMIT")
+def require_connection(connection: object) -> None:
+    """Raises TypeError for anything but an SQLAlchemy Connection; it says what to pass."""
+    if isinstance(connection, Connection):
+        return
+    kind = type(connection)
+    names = [each.__name__ for each in kind.__mro__]
+    advice = next((_INSTEAD[name] for name in names if name in _INSTEAD), "the one of your transaction")
+    raise TypeError(f"a change is recorded on an SQLAlchemy Connection, not on a {kind.__qualname__}: pass {advice}")
+
+
+@contextmanager
+def all_or_nothing(connection: Connection) -> Iterator[None]:
+    """If it raises, nothing of it remains, even if the caller catches the error and commits."""
+    connection.exec_driver_sql(_SAVE)
+    try:
+        yield
+    except BaseException:
+        # After a deadlock there is no savepoint: the server has rolled back the whole transaction.
+        with suppress(DBAPIError, InvalidRequestError):
+            connection.exec_driver_sql(_TAKE_BACK)
+        raise
+
+
+def transaction_needed() -> TransactionNeeded:
+    """The caller could not take a change back, and the entity's lock would be gone before the change has its id."""
+    return TransactionNeeded("a change needs a transaction: use an engine without isolation_level AUTOCOMMIT")
 
 
 def reach_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
@@ -175,33 +221,56 @@ def _shadow(host: str, entity_type: str, entity_id: str) -> tuple[Shadow, tuple[
 
 
 def record_accepted(
-    connection: Connection, change: Acceptable, *, look_for_schedule: bool, lock_wait: str = ""
+    connection: Connection, change: Acceptable, *, has_key: bool = False, lock_wait: str = ""
 ) -> RecordedChange:
-    """Record `change` now. `look_for_schedule` False: its key can't be in `scheduled_changes`.
+    """Record `change` now. `has_key`: its key was taken for it when it was scheduled.
 
     `lock_wait`: NO_WAIT, or empty for the connection's own lock wait timeout.
     """
-    # Locked until the end of the transaction; a new entity gets an empty row.
-    shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
-    connection.exec_driver_sql(lock_wait + shadow.lock, key)
     try:
-        row = connection.exec_driver_sql(lock_wait + _INSERT_CHANGE, _change_values(change)).one()
+        with all_or_nothing(connection):
+            return _write(connection, change, has_key, lock_wait)
     except IntegrityError as error:
-        if error_code(error) not in {DUPLICATE_KEY, NULL_REFUSED}:
-            raise
-        _undo(connection, change, None)
+        if error_code(error) == DUPLICATE_KEY:
+            # A key that was taken when the change was scheduled can only be another change's, in the outbox.
+            return (
+                _recorded_before(connection, change, lock_wait)
+                if has_key
+                else _first_answer(connection, change, lock_wait)
+            )
         if error_code(error) == NULL_REFUSED:
             require_hosts(connection, [change.host], named_by="host")
-            raise
-        return _first_answer(connection, change, lock_wait)
+        raise
+
+
+def _write(connection: Connection, change: Acceptable, has_key: bool, lock_wait: str) -> RecordedChange:
+    # Locked until the end of the transaction; a new entity gets an empty row.
+    shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
+    with _refused_in_autocommit():
+        connection.exec_driver_sql(lock_wait + shadow.lock, key)
+    if not has_key:
+        _take_key(connection, change, lock_wait, scheduled=False)
+    row = connection.exec_driver_sql(lock_wait + _INSERT_CHANGE, _change_values(change)).one()
     change_id, accepted_at, priority_class = row
-    if look_for_schedule:
-        earlier = _earlier_schedule(connection, change, lock_wait)
-        if earlier is not None:
-            _undo(connection, change, change_id)
-            return earlier
     _write_shadow(connection, change, change_id)
     return newly_recorded(change, change_id, priority_class, accepted_at)
+
+
+def _take_key(connection: Connection, change: Acceptable, lock_wait: str, *, scheduled: bool) -> None:
+    """Waits for another transaction that is taking the same key."""
+    values = (change.host, change.idempotency_key, int(scheduled))
+    with _refused_in_autocommit():
+        connection.exec_driver_sql(lock_wait + _TAKE_KEY, values)
+
+
+@contextmanager
+def _refused_in_autocommit() -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        if error_code(error) == NULL_REFUSED:
+            raise transaction_needed() from None
+        raise
 
 
 def newly_recorded(change: Acceptable, change_id: int, priority_class: str, accepted_at: datetime) -> RecordedChange:
@@ -222,29 +291,19 @@ def _write_shadow(connection: Connection, change: Acceptable, change_id: int) ->
     connection.exec_driver_sql(shadow.write.format(columns=columns), values)
 
 
-def _undo(connection: Connection, change: Acceptable, change_id: int | None) -> None:
-    """Undo what this call wrote so far; the caller's transaction stays open."""
-    if change_id is not None:
-        connection.exec_driver_sql("DELETE FROM outbox_events WHERE id = %s", (change_id,))
-    shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
-    connection.exec_driver_sql(shadow.forget, key)
-
-
 def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:
     """Schedule `change`; None when it is due already, by the database's clock, or its host is not registered."""
     values = (*common_values(change), stored(change.not_before), stored(change.not_before), change.host)
     try:
-        row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one_or_none()
+        with all_or_nothing(connection):
+            _take_key(connection, change, "", scheduled=True)
+            row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one()
     except IntegrityError as error:
-        if error_code(error) != DUPLICATE_KEY:
-            raise
-        return _earlier_schedule(connection, change, "")
-    if row is None:
-        return None
-    known = connection.exec_driver_sql(_CHANGE_OF_KEY, (change.host, change.idempotency_key)).one_or_none()
-    if known is not None:
-        connection.exec_driver_sql("DELETE FROM scheduled_changes WHERE id = %s", (row.id,))
-        return earlier_change(change, known)
+        if error_code(error) == DUPLICATE_KEY:
+            return _first_answer(connection, change, "")
+        if error_code(error) == NULL_REFUSED:
+            return None
+        raise
     return newly_scheduled(change, row.id, row.created_at)
 
 
@@ -254,8 +313,18 @@ def newly_scheduled(change: Acceptable, scheduled_id: int, accepted_at: datetime
 
 
 def _first_answer(connection: Connection, change: Acceptable, lock_wait: str) -> RecordedChange:
-    known = connection.exec_driver_sql(lock_wait + _CHANGE_OF_KEY, (change.host, change.idempotency_key)).one()
-    return earlier_change(change, known)
+    """The answer of the change that has this key. The rows exist, so that only they are locked, and no gap."""
+    key = (change.host, change.idempotency_key)
+    if connection.exec_driver_sql(lock_wait + _IS_SCHEDULED, key).scalar():
+        scheduled = connection.exec_driver_sql(lock_wait + _SCHEDULED_OF_KEY, key).one_or_none()
+        if scheduled is not None:
+            return earlier_schedule(change, scheduled)
+    return _recorded_before(connection, change, lock_wait)
+
+
+def _recorded_before(connection: Connection, change: Acceptable, lock_wait: str) -> RecordedChange:
+    key = (change.host, change.idempotency_key)
+    return earlier_change(change, connection.exec_driver_sql(lock_wait + _CHANGE_OF_KEY, key).one())
 
 
 def earlier_change(change: Acceptable, known: Row[*tuple[Any, ...]]) -> RecordedChange:
@@ -266,12 +335,6 @@ def earlier_change(change: Acceptable, known: Row[*tuple[Any, ...]]) -> Recorded
     return RecordedChange(
         known.id, None, change.idempotency_key, ref, accepted_at, PENDING, True, known.outcome, known.nonce
     )
-
-
-def _earlier_schedule(connection: Connection, change: Acceptable, lock_wait: str) -> RecordedChange | None:
-    key = (change.host, change.idempotency_key)
-    known = connection.exec_driver_sql(lock_wait + _SCHEDULED_OF_KEY, key).one_or_none()
-    return None if known is None else earlier_schedule(change, known)
 
 
 def earlier_schedule(change: Acceptable, known: Row[*tuple[Any, ...]]) -> RecordedChange:

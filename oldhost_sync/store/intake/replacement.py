@@ -71,7 +71,7 @@ def record_correction(connection: Connection, host: str, correction: Correction)
         host, letter.entity_type, letter.entity_id, letter.event_type, correction.payload,
         correction.idempotency_key, None, None, correction.source,
     )  # fmt: skip
-    recorded = record_accepted(connection, change, look_for_schedule=True)
+    recorded = record_accepted(connection, change)
     if recorded.duplicate:
         return recorded
     if letter.outcome != "DEAD":

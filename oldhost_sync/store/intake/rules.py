@@ -48,10 +48,16 @@ def class_of(connection: Connection, host: str, event_type: str) -> PriorityClas
     return default_class(event_type) if found is None else PriorityClass(found)
 
 
-def classes_of(connection: Connection, host: str, event_types: Collection[str]) -> dict[str, str]:
-    """The class that a change of each of `event_types` (at least one) would get now, as it is stored."""
+def classes_of(
+    connection: Connection, host: str, event_types: Collection[str], *, locking: bool = False
+) -> dict[str, str]:
+    """The class that a change of each of `event_types` (at least one) would get now, as it is stored. `locking`: not
+    as the transaction's view has it.
+    """
     places = ", ".join(["%s"] * len(event_types))
     query = f"SELECT event_type, priority_class FROM event_rules WHERE host = %s AND event_type IN ({places})"
+    if locking:
+        query += " LOCK IN SHARE MODE"
     found = connection.exec_driver_sql(query, (host, *event_types)).all()
     stored: dict[str, str] = {row.event_type: row.priority_class for row in found}
     return {each: stored.get(each) or default_class(each).value for each in event_types}

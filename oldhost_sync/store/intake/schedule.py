@@ -132,7 +132,7 @@ def record_due(connection: Connection, due: Due) -> RecordedChange | None:
     if row is None or row.id != due.scheduled_id:
         return None
     lock_free_entity(connection, row.host, row.entity_type, row.entity_id)
-    recorded = record_accepted(connection, _as_accepted(row), look_for_schedule=False)
+    recorded = record_accepted(connection, _as_accepted(row), has_key=True)
     connection.execute(_RECORDED, {"id": row.id, "change_id": recorded.change_id})
     return recorded
 

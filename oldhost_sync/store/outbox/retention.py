@@ -1,9 +1,9 @@
 """Delete what ended long ago, in bounded batches, so that no lock is held for long and tables stay small.
 
 Never deleted: changes without a fate, undecided dead letters, discarded changes whose state is still shown, the rows of
-nonces that may still be compared with OldHost, open alerts. With a change its idempotency key is deleted too; so before
-that, its ledger row, where that key is unique, is moved to the ledger's archive. The archive is kept longer, and only
-rows that are in a settlement file may be deleted from it.
+nonces that may still be compared with OldHost, open alerts. With a change its idempotency key is deleted too (of one
+that was scheduled: with the last of its two rows); so before that, its ledger row, where that key is unique, is moved
+to the ledger's archive. The archive is kept longer, and only rows that are in a settlement file may be deleted from it.
 
 The rows to delete are first read, by an index and without a lock, then deleted by primary key: nothing is sorted,
 nothing else is locked, and stale statistics of the server do no harm. A pass continues after the rows that it did not
@@ -62,6 +62,19 @@ _OTHERS = (
     (_ARCHIVE, "ix_nonce_requests_archive_completed", "completed_at < :ledger"),
     (_ARCHIVE, "ix_nonce_requests_archive_archived", "archived_at < :ledger AND completed_at IS NULL"),
 )
+_ITS_KEY = (
+    "t FORCE INDEX (PRIMARY) STRAIGHT_JOIN submitted_keys k FORCE INDEX (PRIMARY) "
+    "ON k.host = t.host AND k.idempotency_key = t.idempotency_key"
+)
+_FORGET_KEYS = f"DELETE k FROM outbox_events {_ITS_KEY} WHERE t.id IN ({{ids}}) AND NOT k.is_scheduled"
+# If the change is still in the outbox, its first answer is now that row's.
+_MOVE_KEYS = f"UPDATE scheduled_changes {_ITS_KEY} SET k.is_scheduled = FALSE WHERE t.id IN ({{ids}})"
+_FORGET_SCHEDULED_KEYS = (
+    f"DELETE k FROM scheduled_changes {_ITS_KEY} WHERE t.id IN ({{ids}}) AND NOT EXISTS (SELECT 1 FROM outbox_events o "
+    "FORCE INDEX (uq_outbox_events_idempotency_key) WHERE o.host = t.host AND o.idempotency_key = t.idempotency_key)"
+)
+# By table: what is done to the keys of its rows before these are deleted.
+_KEYS = {"outbox_events": (_FORGET_KEYS,), "scheduled_changes": (_MOVE_KEYS, _FORGET_SCHEDULED_KEYS)}
 # A client that reads the feed from before this has missed fates.
 _HORIZON = text(
     "INSERT INTO feed_horizon (host, pruned_sequence) VALUES (:host, :sequence) "
@@ -182,6 +195,8 @@ def _delete(connection: Connection, table: str, ids: list[int]) -> int:
     if not ids:
         return 0
     listed = ", ".join(str(int(each)) for each in ids)
+    for statement in _KEYS.get(table, ()):
+        connection.exec_driver_sql(statement.format(ids=listed))
     return connection.exec_driver_sql(
         f"DELETE t FROM {table} t FORCE INDEX (PRIMARY) WHERE t.id IN ({listed})"
     ).rowcount

@@ -164,7 +164,6 @@ def record_details(
     details: Acceptable,
     status: Acceptable | None,
     *,
-    key_is_new: bool,
     lock_wait: str = "",
 ) -> list[RecordedChange]:
     """Record a unit's details, and its status when that is given; both or none.
@@ -172,7 +171,7 @@ def record_details(
     The key of `status` is that of `details` with :data:`STATUS_KEY_SUFFIX`. Also raises IdempotencyConflict if the key
     was used for the same details with a status and is now used without one, or the other way round.
     """
-    record = partial(record_accepted, connection, look_for_schedule=not key_is_new, lock_wait=lock_wait)
+    record = partial(record_accepted, connection, lock_wait=lock_wait)
     first = record(details)
     status_key = details.idempotency_key + STATUS_KEY_SUFFIX
     if first.duplicate and _is_known(connection, details.host, status_key) != (status is not None):

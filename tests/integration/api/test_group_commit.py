@@ -186,7 +186,7 @@ def test_a_key_that_is_being_recorded_elsewhere_delays_its_own_change_alone(data
     async def scenario() -> None:
         async with recording(database_url) as commits:
             with engine.connect() as holder:
-                record_accepted(holder, a_change("u1", "k"), look_for_schedule=False)
+                record_accepted(holder, a_change("u1", "k"))
                 tasks = await asked(commits, a_change("first"), a_change("u2", "k"), a_change("quick"))
                 first, same_key, quick = tasks
                 await asyncio.gather(first, quick)
