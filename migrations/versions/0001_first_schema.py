@@ -472,6 +472,16 @@ def upgrade() -> None:
         if_not_exists=True,
     )
     op.create_table(
+        "submitted_keys",
+        sa.Column("host", _id(64), nullable=False),
+        sa.Column("idempotency_key", _id(128), nullable=False),
+        sa.Column("is_scheduled", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("host", "idempotency_key"),
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+        if_not_exists=True,
+    )
+    op.create_table(
         "resyncs",
         sa.Column("id", sa.BigInteger(), autoincrement=True, nullable=False),
         sa.Column("host", _id(64), nullable=False),
@@ -609,6 +619,7 @@ def downgrade() -> None:
     op.drop_table("alerts", if_exists=True)
     op.drop_table("event_rules", if_exists=True)
     op.drop_table("resyncs", if_exists=True)
+    op.drop_table("submitted_keys", if_exists=True)
     op.drop_table("scheduled_changes", if_exists=True)
     op.drop_table("applied_states", if_exists=True)
     op.drop_table("feed_horizon", if_exists=True)
