@@ -476,6 +476,7 @@ def upgrade() -> None:
         sa.Column("host", _id(64), nullable=False),
         sa.Column("idempotency_key", _id(128), nullable=False),
         sa.Column("is_scheduled", sa.Boolean(), nullable=False),
+        sa.Column("row_id", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("host", "idempotency_key"),
         mysql_charset="utf8mb4",
         mysql_engine="InnoDB",

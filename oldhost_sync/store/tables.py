@@ -221,12 +221,13 @@ scheduled_changes = table(
 )
 
 # Every idempotency key that was submitted. Only its PRIMARY KEY decides whether a key is new (change_recorder.py says
-# why). `is_scheduled`: the first answer is that of the scheduled change.
+# why). `row_id`: of the row with the first answer, in `scheduled_changes` if `is_scheduled`, else in `outbox_events`.
 submitted_keys = table(
     "submitted_keys",
     by_host(),
     Column("idempotency_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), primary_key=True),
     Column("is_scheduled", Boolean, nullable=False),
+    Column("row_id", BigInteger),
 )
 
 # Resyncs (store/intake/resync.py): of a property, of a unit, or of everything. `after_type`, `after_id`: the cursor,

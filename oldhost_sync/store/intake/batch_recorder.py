@@ -83,10 +83,16 @@ _CHANGE_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
 # Taken keys cause no error, and are not returned.
 _TAKE_KEYS = "INSERT IGNORE INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES "
 _KEY_ROW = "(%s, %s, %s)"
-_SCHEDULED_KEYS = (
-    "SELECT idempotency_key FROM submitted_keys FORCE INDEX (PRIMARY) WHERE is_scheduled AND host = %s "
-    "AND idempotency_key IN "
+_KEYS_HAVE_ROWS = "INSERT INTO submitted_keys (host, idempotency_key, is_scheduled, row_id) VALUES "
+_KEY_WITH_ROW = "(%s, %s, FALSE, %s)"
+_ROWS_OF_KEYS = (
+    "SELECT idempotency_key, is_scheduled, row_id FROM submitted_keys FORCE INDEX (PRIMARY) "
+    "WHERE host = %s AND idempotency_key IN "
 )
+_ROWS = {
+    "outbox_events": f"SELECT {CHANGE_COLUMNS} FROM outbox_events FORCE INDEX (PRIMARY) WHERE id IN ",
+    "scheduled_changes": f"SELECT {SCHEDULED_COLUMNS} FROM scheduled_changes FORCE INDEX (PRIMARY) WHERE id IN ",
+}
 # The index is forced: with another index of the host, a locking read would lock all its rows.
 _KNOWN = {
     table: (
@@ -207,30 +213,31 @@ class _BatchRecorder:
 
     # ------------------------------------------------------------------------------------------------------------ keys
 
-    def look_for(
-        self, keys: Sequence[str], *, locking: bool = False, tables: Iterable[str] = tuple(_KNOWN)
-    ) -> set[str]:
-        """Those of `keys` that are known; the rows found are remembered. `locking`: wait for transactions that are
-        writing one of them.
-        """
-        found: set[str] = set()
-        for table in tables if keys else ():
-            rows = self._of_keys(_KNOWN[table], keys, locking=locking)
-            self._known[table].update({row.idempotency_key: row for row in rows})
-            found |= {row.idempotency_key for row in rows}
-        return found
+    def look_for(self, keys: Sequence[str]) -> None:
+        """Remember the rows that have these keys, as they are committed."""
+        for table, query in _KNOWN.items() if keys else ():
+            self._remember(table, f"{query}({_places(len(keys))})", self._host, *keys)
 
     def learn(self, taken: Sequence[str]) -> None:
-        """Read what has these keys, each where it is: a locking read of a row that is missing would lock a gap."""
-        scheduled = [row.idempotency_key for row in self._of_keys(_SCHEDULED_KEYS, taken, locking=True)]
-        found = self.look_for(scheduled, locking=True, tables=["scheduled_changes"])
-        self.look_for([key for key in taken if key not in found], locking=True, tables=["outbox_events"])
+        """Remember the rows that have these keys; waits for transactions that write them. Each row is read where it is:
+        a locking read of a row that is missing would lock a gap.
+        """
+        query = f"{self._lock_wait}{_ROWS_OF_KEYS}({_places(len(taken))}) LOCK IN SHARE MODE"
+        places = self._connection.exec_driver_sql(query, (self._host, *taken)).all()
+        for table, is_scheduled in (("scheduled_changes", True), ("outbox_events", False)):
+            ids = [place.row_id for place in places if place.is_scheduled == is_scheduled]
+            if ids:
+                query = f"{self._lock_wait}{_ROWS[table]}({_places(len(ids))}) LOCK IN SHARE MODE"
+                self._remember(table, query, *ids)
+        # Rows that were written without taking their keys.
+        others = [key for key in taken if not any(key in known for known in self._known.values())]
+        if others:
+            query = f"{self._lock_wait}{_KNOWN['outbox_events']}({_places(len(others))}) LOCK IN SHARE MODE"
+            self._remember("outbox_events", query, self._host, *others)
 
-    def _of_keys(self, query: str, keys: Sequence[str], *, locking: bool) -> Sequence[Row[*tuple[Any, ...]]]:
-        query = f"{query}({_places(len(keys))})"
-        if locking:
-            query = f"{self._lock_wait}{query} LOCK IN SHARE MODE"
-        return self._connection.exec_driver_sql(query, (self._host, *keys)).all()
+    def _remember(self, table: str, query: str, *values: object) -> None:
+        rows = self._connection.exec_driver_sql(query, values).all()
+        self._known[table].update({row.idempotency_key: row for row in rows})
 
     def _first_answer(self, change: Acceptable) -> Result | None:
         key = change.idempotency_key
@@ -312,6 +319,7 @@ class _BatchRecorder:
         if at_once:
             results |= self._insert_changes(at_once)
             self._write_shadows(at_once, results)
+        self._connect_keys(results)
         return {index: results[change.idempotency_key] for index, change in new}
 
     def _take_keys(self, changes: Sequence[Acceptable]) -> None:
@@ -325,6 +333,15 @@ class _BatchRecorder:
         mine = set(self._connection.exec_driver_sql(statement, tuple(values)).scalars())
         if len(mine) < len(keys):
             raise _KeysTaken([key for key in keys if key not in mine])
+
+    def _connect_keys(self, recorded: Mapping[str, RecordedChange]) -> None:
+        """Write the id of each change to its key."""
+        values: list[object] = []
+        for key, change in sorted(recorded.items()):
+            values += (self._host, key, change.change_id or change.scheduled_id)
+        places = ", ".join([_KEY_WITH_ROW] * len(recorded))
+        statement = f"{_KEYS_HAVE_ROWS}{places} ON DUPLICATE KEY UPDATE row_id = VALUES(row_id)"
+        self._connection.exec_driver_sql(statement, tuple(values))
 
     def _not_due(self, planned: Sequence[Acceptable]) -> set[str]:
         """The keys of those that are not due yet, by the database's clock."""

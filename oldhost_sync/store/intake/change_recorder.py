@@ -6,11 +6,11 @@ change and was committed later (invariant I4, trap 19: no clock decides). Last t
 it.
 
 The transaction is the application's, with any isolation level, and may stay open for long. So that it delays no other
-entity, no statement here locks a gap: rows are inserted, or they exist and are found by all columns of a unique index.
-In particular, nothing looks for a key that may be missing, and only a primary key decides whether a key is new: a
-duplicate in another unique index locks the gap before it, under every isolation level. No statement here is a
-consistent read, either: it would fix the transaction's view, and with `innodb_snapshot_isolation` every row that
-changes from then on would end the transaction with an error (MariaDB 1020).
+entity, no statement here locks a gap: rows are inserted, or they exist and are found by their whole primary key. In
+particular, nothing looks for a key that may be missing, and only a primary key decides whether a key is new: what finds
+or meets a row in another unique index locks the gap before it. No statement here is a consistent read, either: it would
+fix the transaction's view, and with `innodb_snapshot_isolation` whatever changes from then on would end the transaction
+with an error (MariaDB 1020).
 """
 
 from __future__ import annotations
@@ -104,21 +104,22 @@ _INSERT_SCHEDULED = (
 _TAKE_KEY = (
     f"INSERT INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES (%s, %s, {unless_autocommit('%s')})"
 )
+_KEY_HAS_ROW = "UPDATE submitted_keys SET row_id = %s WHERE host = %s AND idempotency_key = %s"
 _SAVE, _TAKE_BACK = "SAVEPOINT oldhost_sync", "ROLLBACK TO SAVEPOINT oldhost_sync"
 # Before a statement: a row that another transaction has locked raises an error at once.
 NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 # The columns that make up the first answer.
 CHANGE_COLUMNS = "idempotency_key, id, request_hash, priority_class, created_at, outcome, nonce"
 SCHEDULED_COLUMNS = "idempotency_key, id, request_hash, change_id, created_at, cancelled_at"
-_IS_SCHEDULED = "SELECT is_scheduled FROM submitted_keys WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
+_ROW_OF_KEY = (
+    "SELECT is_scheduled, row_id FROM submitted_keys WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
+)
+_CHANGE = f"SELECT {CHANGE_COLUMNS} FROM outbox_events WHERE id = %s LOCK IN SHARE MODE"
+_SCHEDULED = f"SELECT {SCHEDULED_COLUMNS} FROM scheduled_changes WHERE id = %s LOCK IN SHARE MODE"
+# Locks a gap. Only for a row that was written without taking its key.
 _CHANGE_OF_KEY = (
     f"SELECT {CHANGE_COLUMNS} FROM outbox_events WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 )
-_SCHEDULED_OF_KEY = (
-    f"SELECT {SCHEDULED_COLUMNS} FROM scheduled_changes WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
-)
-
-
 # What to pass instead of these, by the name of their class.
 _INSTEAD = {
     "Session": "session.connection()",
@@ -252,6 +253,8 @@ def _write(connection: Connection, change: Acceptable, has_key: bool, lock_wait:
         _take_key(connection, change, lock_wait, scheduled=False)
     row = connection.exec_driver_sql(lock_wait + _INSERT_CHANGE, _change_values(change)).one()
     change_id, accepted_at, priority_class = row
+    if not has_key:
+        connection.exec_driver_sql(_KEY_HAS_ROW, (change_id, change.host, change.idempotency_key))
     _write_shadow(connection, change, change_id)
     return newly_recorded(change, change_id, priority_class, accepted_at)
 
@@ -298,6 +301,7 @@ def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedCha
         with all_or_nothing(connection):
             _take_key(connection, change, "", scheduled=True)
             row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one()
+            connection.exec_driver_sql(_KEY_HAS_ROW, (row.id, change.host, change.idempotency_key))
     except IntegrityError as error:
         if error_code(error) == DUPLICATE_KEY:
             return _first_answer(connection, change, "")
@@ -313,13 +317,16 @@ def newly_scheduled(change: Acceptable, scheduled_id: int, accepted_at: datetime
 
 
 def _first_answer(connection: Connection, change: Acceptable, lock_wait: str) -> RecordedChange:
-    """The answer of the change that has this key. The rows exist, so that only they are locked, and no gap."""
-    key = (change.host, change.idempotency_key)
-    if connection.exec_driver_sql(lock_wait + _IS_SCHEDULED, key).scalar():
-        scheduled = connection.exec_driver_sql(lock_wait + _SCHEDULED_OF_KEY, key).one_or_none()
-        if scheduled is not None:
-            return earlier_schedule(change, scheduled)
-    return _recorded_before(connection, change, lock_wait)
+    """The answer of the change that has this key."""
+
+    def row_of(query: str, *values: object) -> Row[*tuple[Any, ...]] | None:
+        return connection.exec_driver_sql(lock_wait + query, values).one_or_none()
+
+    place = row_of(_ROW_OF_KEY, change.host, change.idempotency_key)
+    if place is not None and place.is_scheduled and (scheduled := row_of(_SCHEDULED, place.row_id)) is not None:
+        return earlier_schedule(change, scheduled)
+    known = None if place is None or place.is_scheduled else row_of(_CHANGE, place.row_id)
+    return _recorded_before(connection, change, lock_wait) if known is None else earlier_change(change, known)
 
 
 def _recorded_before(connection: Connection, change: Acceptable, lock_wait: str) -> RecordedChange:

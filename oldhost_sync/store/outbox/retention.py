@@ -68,7 +68,9 @@ _ITS_KEY = (
 )
 _FORGET_KEYS = f"DELETE k FROM outbox_events {_ITS_KEY} WHERE t.id IN ({{ids}}) AND NOT k.is_scheduled"
 # If the change is still in the outbox, its first answer is now that row's.
-_MOVE_KEYS = f"UPDATE scheduled_changes {_ITS_KEY} SET k.is_scheduled = FALSE WHERE t.id IN ({{ids}})"
+_MOVE_KEYS = (
+    f"UPDATE scheduled_changes {_ITS_KEY} SET k.is_scheduled = FALSE, k.row_id = t.change_id WHERE t.id IN ({{ids}})"
+)
 _FORGET_SCHEDULED_KEYS = (
     f"DELETE k FROM scheduled_changes {_ITS_KEY} WHERE t.id IN ({{ids}}) AND NOT EXISTS (SELECT 1 FROM outbox_events o "
     "FORCE INDEX (uq_outbox_events_idempotency_key) WHERE o.host = t.host AND o.idempotency_key = t.idempotency_key)"
