@@ -14,22 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum, auto
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import (
     ChangesRefused,
-    IdempotencyConflict,
     InvalidChange,
     TransactionContended,
 )
+from oldhost_sync.store.intake.batch_keys import BatchKeys, KeysTaken, places_of
 from oldhost_sync.store.intake.change_batch import (
     ChangeBatch,
     Decision,
@@ -41,18 +41,14 @@ from oldhost_sync.store.intake.change_batch import (
     decide,
 )
 from oldhost_sync.store.intake.change_recorder import (
-    CHANGE_COLUMNS,
     ENTITY_SHADOW,
     NO_WAIT,
-    SCHEDULED_COLUMNS,
     UNIT,
     UNIT_SHADOW,
     RecordedChange,
     Shadow,
     all_or_nothing,
     common_values,
-    earlier_change,
-    earlier_schedule,
     newly_recorded,
     newly_scheduled,
     reach_entity,
@@ -80,27 +76,6 @@ _INSERT_SCHEDULED = (
     "source, occurred_at, not_before, created_at) VALUES "
 )
 _CHANGE_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
-# Taken keys cause no error, and are not returned.
-_TAKE_KEYS = "INSERT IGNORE INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES "
-_KEY_ROW = "(%s, %s, %s)"
-_KEYS_HAVE_ROWS = "INSERT INTO submitted_keys (host, idempotency_key, is_scheduled, row_id) VALUES "
-_KEY_WITH_ROW = "(%s, %s, FALSE, %s)"
-_ROWS_OF_KEYS = (
-    "SELECT idempotency_key, is_scheduled, row_id FROM submitted_keys FORCE INDEX (PRIMARY) "
-    "WHERE host = %s AND idempotency_key IN "
-)
-_ROWS = {
-    "outbox_events": f"SELECT {CHANGE_COLUMNS} FROM outbox_events FORCE INDEX (PRIMARY) WHERE id IN ",
-    "scheduled_changes": f"SELECT {SCHEDULED_COLUMNS} FROM scheduled_changes FORCE INDEX (PRIMARY) WHERE id IN ",
-}
-# The index is forced: with another index of the host, a locking read would lock all its rows.
-_KNOWN = {
-    table: (
-        f"SELECT {columns} FROM {table} FORCE INDEX (uq_{table}_idempotency_key) "
-        "WHERE host = %s AND idempotency_key IN "
-    )
-    for table, columns in (("outbox_events", CHANGE_COLUMNS), ("scheduled_changes", SCHEDULED_COLUMNS))
-}
 
 
 class LockWaits(Enum):
@@ -173,13 +148,13 @@ def record_groups(connection: Connection, host: str, groups: Sequence[Group], wa
         _wait_for(connection, host, groups[0].entity)
     recorder = _BatchRecorder(connection, host, waits)
     if waits is not LockWaits.FOR_ALL:
-        recorder.look_for(_given_keys(item for group in groups for _, item in group.items))
+        recorder.keys.look_for(_given_keys(item for group in groups for _, item in group.items))
     for _ in range(limits.BATCH_DECISIONS_MAX):
         try:
             with all_or_nothing(connection):
                 return recorder.record(groups)
-        except _KeysTaken as taken:
-            recorder.learn(taken.keys)
+        except KeysTaken as taken:
+            recorder.keys.learn(taken.keys)
     raise TransactionContended(
         f"other requests used keys of this batch while it was recorded, {limits.BATCH_DECISIONS_MAX} times in a row"
     )
@@ -193,72 +168,20 @@ def _wait_for(connection: Connection, host: str, entity: Entity) -> None:
             raise
 
 
-class _KeysTaken(Exception):  # noqa: N818 - an event, not a mistake
-    """These keys were taken before, or between the read and the write."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        super().__init__("keys are taken")
-        self.keys = keys
-
-
 class _BatchRecorder:
     def __init__(self, connection: Connection, host: str, waits: LockWaits) -> None:
         self._connection = connection
         self._host = host
         self._waits = waits
         self._lock_wait = "" if waits is LockWaits.FOR_ALL else NO_WAIT
-        self._known: dict[str, dict[str, Row[*tuple[Any, ...]]]] = {table: {} for table in _KNOWN}
-        # The keys of the changes that are not due yet.
-        self._later: set[str] = set()
-
-    # ------------------------------------------------------------------------------------------------------------ keys
-
-    def look_for(self, keys: Sequence[str]) -> None:
-        """Remember the rows that have these keys, as they are committed."""
-        for table, query in _KNOWN.items() if keys else ():
-            self._remember(table, f"{query}({_places(len(keys))})", self._host, *keys)
-
-    def learn(self, taken: Sequence[str]) -> None:
-        """Remember the rows that have these keys; waits for transactions that write them. Each row is read where it is:
-        a locking read of a row that is missing would lock a gap.
-        """
-        query = f"{self._lock_wait}{_ROWS_OF_KEYS}({_places(len(taken))}) LOCK IN SHARE MODE"
-        places = self._connection.exec_driver_sql(query, (self._host, *taken)).all()
-        for table, is_scheduled in (("scheduled_changes", True), ("outbox_events", False)):
-            ids = [place.row_id for place in places if place.is_scheduled == is_scheduled]
-            if ids:
-                query = f"{self._lock_wait}{_ROWS[table]}({_places(len(ids))}) LOCK IN SHARE MODE"
-                self._remember(table, query, *ids)
-        # Rows that were written without taking their keys.
-        others = [key for key in taken if not any(key in known for known in self._known.values())]
-        if others:
-            query = f"{self._lock_wait}{_KNOWN['outbox_events']}({_places(len(others))}) LOCK IN SHARE MODE"
-            self._remember("outbox_events", query, self._host, *others)
-
-    def _remember(self, table: str, query: str, *values: object) -> None:
-        rows = self._connection.exec_driver_sql(query, values).all()
-        self._known[table].update({row.idempotency_key: row for row in rows})
-
-    def _first_answer(self, change: Acceptable) -> Result | None:
-        key = change.idempotency_key
-        try:
-            # A scheduled change that was recorded has a row in both tables; its first answer was the schedule's.
-            if (known := self._known["scheduled_changes"].get(key)) is not None:
-                return earlier_schedule(change, known)
-            if (known := self._known["outbox_events"].get(key)) is not None:
-                return earlier_change(change, known)
-        except IdempotencyConflict as conflict:
-            return conflict
-        return None
-
-    # -------------------------------------------------------------------------------------------------------- the steps
+        self.keys = BatchKeys(connection, host, self._lock_wait)
 
     def record(self, groups: Sequence[Group]) -> Attempt:
-        """One try; raises _KeysTaken."""
-        decided = [(group, decide(group, self._first_answer)) for group in groups]
+        """One try; raises KeysTaken."""
+        decided = [(group, decide(group, self.keys.first_answer)) for group in groups]
         if self._waits is LockWaits.FOR_ALL:
             # Before any entity is locked: a repeated batch waits for nobody.
-            self._take_keys([change for _, decision in decided for _, change in decision.new])
+            self.keys.take([change for _, decision in decided for _, change in decision.new])
         locked = self._lock([group.entity for group, decision in decided if decision.new])
         attempt = Attempt(locked=[group for group, _ in decided if group.entity in locked])
         decisions = [decision for group, decision in decided if group.entity not in locked]
@@ -296,7 +219,7 @@ class _BatchRecorder:
             *parents, _ = shadow.key_of(self._host, (entity_type, ids[0]))
             condition = " AND ".join(f"{name} = %s" for name in shadow.key[:-1])
             table = f"{shadow.table} FORCE INDEX (PRIMARY)"
-            query = f"SELECT id FROM {table} WHERE {condition} AND id IN ({_places(len(ids))}){locking}"
+            query = f"SELECT id FROM {table} WHERE {condition} AND id IN ({places_of(len(ids))}){locking}"
             rows = self._connection.exec_driver_sql(query, (*parents, *ids)).scalars()
             found.update((entity_type, entity_id) for entity_id in rows)
         return found
@@ -310,8 +233,8 @@ class _BatchRecorder:
         if not new:
             return {}
         if self._waits is not LockWaits.FOR_ALL:
-            self._take_keys([change for _, change in new])
-        later = self._later
+            self.keys.take([change for _, change in new])
+        later = self.keys.later
         at_once = [change for _, change in new if change.idempotency_key not in later]
         results: dict[str, RecordedChange] = {}
         if later:
@@ -319,36 +242,8 @@ class _BatchRecorder:
         if at_once:
             results |= self._insert_changes(at_once)
             self._write_shadows(at_once, results)
-        self._connect_keys(results)
+        self.keys.connect(results)
         return {index: results[change.idempotency_key] for index, change in new}
-
-    def _take_keys(self, changes: Sequence[Acceptable]) -> None:
-        """Raises _KeysTaken if one was taken before."""
-        if not changes:
-            return
-        self._later = self._not_due([change for change in changes if change.not_before is not None])
-        keys = sorted(change.idempotency_key for change in changes)
-        values = [value for key in keys for value in (self._host, key, int(key in self._later))]
-        statement = f"{self._lock_wait}{_TAKE_KEYS}{', '.join([_KEY_ROW] * len(keys))} RETURNING idempotency_key"
-        mine = set(self._connection.exec_driver_sql(statement, tuple(values)).scalars())
-        if len(mine) < len(keys):
-            raise _KeysTaken([key for key in keys if key not in mine])
-
-    def _connect_keys(self, recorded: Mapping[str, RecordedChange]) -> None:
-        """Write the id of each change to its key."""
-        values: list[object] = []
-        for key, change in sorted(recorded.items()):
-            values += (self._host, key, change.change_id or change.scheduled_id)
-        places = ", ".join([_KEY_WITH_ROW] * len(recorded))
-        statement = f"{_KEYS_HAVE_ROWS}{places} ON DUPLICATE KEY UPDATE row_id = VALUES(row_id)"
-        self._connection.exec_driver_sql(statement, tuple(values))
-
-    def _not_due(self, planned: Sequence[Acceptable]) -> set[str]:
-        """The keys of those that are not due yet, by the database's clock."""
-        if not planned:
-            return set()
-        now = self._connection.exec_driver_sql("SELECT UTC_TIMESTAMP(6)").scalar_one().replace(tzinfo=UTC)
-        return {each.idempotency_key for each in planned if each.not_before is not None and each.not_before > now}
 
     def _insert_scheduled(self, changes: Sequence[Acceptable]) -> dict[str, RecordedChange]:
         rows = [(*common_values(change), stored(change.not_before)) for change in changes]
@@ -380,7 +275,7 @@ class _BatchRecorder:
             except IntegrityError as error:
                 # A row that somebody wrote without taking its key.
                 if error_code(error) == DUPLICATE_KEY:
-                    raise _KeysTaken([change.idempotency_key for change in changes[part]]) from None
+                    raise KeysTaken([change.idempotency_key for change in changes[part]]) from None
                 raise
             made.update({key: (row_id, created_at) for key, row_id, created_at in returned})
         return made
@@ -416,10 +311,6 @@ class _BatchRecorder:
 def _given_keys(items: Iterable[Item]) -> list[str]:
     """The keys that may have been used before; one that was just generated is new."""
     return [item.idempotency_key for item in items if isinstance(item, Acceptable) and not item.key_is_new]
-
-
-def _places(count: int) -> str:
-    return ", ".join(["%s"] * count)
 
 
 def _parts(sizes: Sequence[int]) -> Iterator[slice]:
