@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from oldhost_sync import IdempotencyConflict, TransactionNeeded, record_change, record_changes
+from oldhost_sync import IdempotencyConflict, RecordedChange, TransactionNeeded, record_change, record_changes
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.callers import application
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows
@@ -24,7 +27,8 @@ pytestmark = pytest.mark.mariadb
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = ("units", "entities", "outbox_events", "scheduled_changes", "submitted_keys")
-DRIVERS = ("mysql+pymysql", "mysql+mysqlconnector")
+DRIVERS = ("mysql+pymysql", "mysql+asyncmy")
+DUE = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
 CHANGE: dict[str, Any] = {"entity_type": "unit", "entity_id": "a", "event_type": "checked_in", "payload": {}}
 
 
@@ -140,38 +144,65 @@ def test_a_key_can_be_used_again_after_its_change_was_rolled_back(engine: Engine
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("call", [one, later, many])
 def test_a_connection_in_autocommit_mode_is_refused_whatever_its_driver(
-    engine: Engine, database_of: Callable[[str], Any], driver: str, call: Callable[[Connection], None]
+    engine: Engine, database_of: Callable[[str], URL], driver: str, call: Callable[[Connection], None]
 ) -> None:
-    with application(database_of(driver), isolation_level="AUTOCOMMIT") as caller, caller.connect() as connection:
+    def refused_and_then_taken_in_a_transaction(connection: Connection) -> None:
         with pytest.raises(TransactionNeeded, match="without isolation_level AUTOCOMMIT"):
             call(connection)
         assert written(engine) == {}
         connection.exec_driver_sql("START TRANSACTION")
         call(connection)
         connection.exec_driver_sql("ROLLBACK")
+
+    on_a_connection(database_of(driver), refused_and_then_taken_in_a_transaction, isolation_level="AUTOCOMMIT")
     assert written(engine) == {}
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_changes_are_recorded_with_any_driver(engine: Engine, database_of: Callable[[str], Any], driver: str) -> None:
-    text = 'é "quoted" \\ %s'
-    with application(database_of(driver)) as caller:
-        with caller.begin() as connection:
-            first = record(connection, payload={"status": "Clean", "note": text}, idempotency_key="k")
-            planned = record(
-                connection, idempotency_key="p", not_before=datetime(2026, 12, 24, tzinfo=UTC) + timedelta(days=30)
-            )
-            record_changes(connection, [{**CHANGE, "idempotency_key": "b"}], host=HOST)
-        with caller.begin() as connection:
-            again = record(connection, payload={"status": "Clean", "note": text}, idempotency_key="k")
-            with pytest.raises(IdempotencyConflict):
-                record(connection, entity_id="new", idempotency_key="k")
-            (batch,) = record_changes(connection, [{**CHANGE, "idempotency_key": "b"}], host=HOST)
-    assert (again.change_id, again.accepted_at, again.duplicate) == (first.change_id, first.accepted_at, True)
-    assert batch.duplicate
-    assert planned.scheduled_id is not None
-    assert rows(engine, "SELECT JSON_VALUE(payload, '$.note') AS note FROM outbox_events LIMIT 1") == [{"note": text}]
+def test_changes_are_recorded_with_any_driver(engine: Engine, database_of: Callable[[str], URL], driver: str) -> None:
+    payload = {"status": "Clean", "note": 'é "quoted" \\ %s'}
+    firsts: list[RecordedChange] = []
+
+    def first(connection: Connection) -> None:
+        firsts.append(record(connection, payload=payload, idempotency_key="k"))
+        firsts.append(record(connection, idempotency_key="p", not_before=DUE))
+        firsts.extend(record_changes(connection, [{**CHANGE, "idempotency_key": "b"}], host=HOST))
+        connection.commit()
+
+    def again(connection: Connection) -> None:
+        repeated = [
+            record(connection, payload=payload, idempotency_key="k"),
+            record(connection, idempotency_key="p", not_before=DUE),
+            *record_changes(connection, [{**CHANGE, "idempotency_key": "b"}], host=HOST),
+        ]
+        assert repeated == [replace(each, duplicate=True) for each in firsts]
+        with pytest.raises(IdempotencyConflict):
+            record(connection, entity_id="new", idempotency_key="k")
+        connection.commit()
+
+    on_a_connection(database_of(driver), first)
+    on_a_connection(database_of(driver), again)
+    (stored,) = rows(engine, "SELECT payload FROM outbox_events WHERE idempotency_key = 'k'")
+    assert json.loads(stored["payload"]) == payload
     assert written(engine) == {"units": 2, "outbox_events": 2, "scheduled_changes": 1, "submitted_keys": 3}
+
+
+def on_a_connection(url: URL, work: Callable[[Connection], None], **options: Any) -> None:
+    """`work` with a connection of the driver; with asyncio as docs/recording.md says."""
+    if url.drivername == "mysql+pymysql":
+        with application(url, **options) as caller, caller.connect() as connection:
+            work(connection)
+        return
+
+    async def run() -> None:
+        caller = create_async_engine(url, **options)
+        try:
+            async with caller.connect() as connection:
+                await connection.run_sync(work)
+        finally:
+            await caller.dispose()
+
+    asyncio.run(run())
 
 
 class DatabaseWrapper:
@@ -201,7 +232,7 @@ def test_anything_but_a_connection_is_refused_with_what_to_pass(
 
 
 @pytest.fixture
-def database_of(mariadb_server: PrivateMariaDB, engine: Engine) -> Iterator[Callable[[str], Any]]:
+def database_of(mariadb_server: PrivateMariaDB, engine: Engine) -> Iterator[Callable[[str], URL]]:
     """Addresses of the test's database by driver, for an account with exactly the documented rights."""
     user = "'shop'@'%'"
     database = engine.url.database
@@ -212,7 +243,7 @@ def database_of(mariadb_server: PrivateMariaDB, engine: Engine) -> Iterator[Call
         for statement in documented:
             cursor.execute(statement.replace("oldhost_sync.", f"`{database}`."))
 
-    def url(driver: str) -> Any:
+    def url(driver: str) -> URL:
         return engine.url.set(
             drivername=driver,
             username="shop",
@@ -226,7 +257,7 @@ def database_of(mariadb_server: PrivateMariaDB, engine: Engine) -> Iterator[Call
 
 
 def test_the_documented_rights_suffice_and_none_can_be_left_out(
-    engine: Engine, mariadb_server: PrivateMariaDB, database_of: Callable[[str], Any]
+    engine: Engine, mariadb_server: PrivateMariaDB, database_of: Callable[[str], URL]
 ) -> None:
     database = engine.url.database
     with mariadb_server._root() as cursor:
@@ -264,7 +295,7 @@ def call_in_savepoint(connection: Connection, call: Callable[[Connection], None]
         return
 
 
-def test_the_readmes_example_works_as_it_is_written(engine: Engine, database_of: Callable[[str], Any]) -> None:
+def test_the_readmes_example_works_as_it_is_written(engine: Engine, database_of: Callable[[str], URL]) -> None:
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(examples) == 1
     with application(database_of(DRIVERS[0])) as caller:
@@ -273,7 +304,7 @@ def test_the_readmes_example_works_as_it_is_written(engine: Engine, database_of:
     assert written(engine) == {"units": 1, "outbox_events": 1, "submitted_keys": 1}
 
 
-def test_the_pages_recipe_for_repeating_a_transaction_works(engine: Engine, database_of: Callable[[str], Any]) -> None:
+def test_the_pages_recipe_for_repeating_a_transaction_works(engine: Engine, database_of: Callable[[str], URL]) -> None:
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "recording.md").read_text(), re.DOTALL)
     assert len(examples) == 1
     with application(database_of(DRIVERS[0])) as caller:
