@@ -105,6 +105,7 @@ def upgrade() -> None:
         sa.Column("answer", sa.String(length=1024), nullable=True),
         sa.Column("said_status", sa.Integer(), nullable=True),
         sa.Column("said_send", sa.Integer(), nullable=True),
+        sa.Column("said_used", sa.Boolean(), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint(
             "status IN ('RESERVED', 'SENT', 'APPLIED', 'FAILED', 'UNSURE')", name="ck_nonce_requests_status"
         ),
@@ -136,6 +137,7 @@ def upgrade() -> None:
         sa.Column("answer", sa.String(length=1024), nullable=True),
         sa.Column("said_status", sa.Integer(), nullable=True),
         sa.Column("said_send", sa.Integer(), nullable=True),
+        sa.Column("said_used", sa.Boolean(), server_default=sa.text("0"), nullable=False),
         sa.Column("archived_at", MOMENT, server_default=NOW, nullable=False),
         sa.Column("reason", sa.String(length=1024), nullable=False),
         sa.PrimaryKeyConstraint("id"),

@@ -109,7 +109,8 @@ class TakenOver:
 class Reconciled:
     """The ledger compared with OldHost. `halted`: they contradict each other; an operator decides.
 
-    `mismatch`: the same, from a comparison that must not halt; nothing was changed.
+    `mismatch`: the same, from a comparison that must not halt; nothing was changed. `stale`: OldHost has said a moment
+    ago that it used a nonce, which this count denies: an older answer (a cache, a replica); nothing was changed.
     """
 
     fates: list[ChangeResult] = field(default_factory=list)
@@ -117,6 +118,7 @@ class Reconciled:
     more_bound: bool = False
     halted: str | None = None
     mismatch: str | None = None
+    stale: str | None = None
 
 
 class Reservation(list["Reserved | ChangeResult"]):

@@ -196,9 +196,8 @@ class Opening:
         return ""
 
     def _halted(self, taken: TakenOver, why: str, over_at: float) -> OpeningHalted:
-        """Add to a halt what OldHost expects, since `resolve` needs it. It is asked once, if that is possible now.
-
-        A database that lost commits usually has a wrong count, too: without this one cause would halt twice.
+        """Add to a halt what OldHost expects, since `resolve` needs it. It is asked once, if that is possible now: a
+        database that lost commits usually has a wrong count, too, and would halt twice.
         """
         if taken.halt_knows_expected or taken.banned_ms > 0 or taken.next_nonce is None:
             return OpeningHalted(why)
@@ -217,7 +216,7 @@ class Opening:
         reached = self._reach(taken, over_at)
         return reached if isinstance(reached, OpeningPostponed) else self._outcome(taken, reached, final=final)
 
-    def _outcome(self, taken: TakenOver, reached: Reached, *, final: bool) -> Opened | OpeningHalted | _Mismatch:
+    def _outcome(self, taken: TakenOver, reached: Reached, *, final: bool) -> Ended | _Mismatch:
         connection, reading = reached
         kept = False
         try:
@@ -230,13 +229,17 @@ class Opening:
 
     def _compare(
         self, taken: TakenOver, connection: HostConnection, reading: Reading, *, final: bool
-    ) -> Opened | OpeningHalted | _Mismatch:
+    ) -> Ended | _Mismatch:
         if isinstance(reading, OutOfRange):
             return self._out_of_range(taken, reading, final=final)
+        if stale := self.first_contact.staler_than_told(reading.nonce, self.clock()):
+            return self._come_back("unsteady", stale)
         try:
             found = self._reconcile(taken, reading.nonce, final=final)
         except InvariantViolated as error:
             return self._violated(taken.epoch, error, reading.nonce)
+        if found.stale is not None:
+            return self._come_back("unsteady", found.stale)
         if found.mismatch is not None:
             return _Mismatch(found.mismatch)
         if found.halted is not None:
@@ -285,11 +288,9 @@ class Opening:
     def _reach(self, taken: TakenOver, over_at: float) -> Reached | OpeningPostponed:
         """A connection, and the expected nonce from two equal readings.
 
-        If OldHost closes a connection after two answers, the second reading is made over the next connection, which can
-        then still answer once.
-
-        Retries for a while, since OldHost may not have noticed yet that the last connection is gone. Until it does, a
-        request delayed by the network may arrive over the old one; so wait for whatever may still be applied late.
+        If OldHost closes a connection after two answers, the second reading is made over the next one, which can then
+        answer once. Retries for a while: until OldHost notices that the last connection is gone, a delayed request may
+        arrive over it; so wait for whatever may still be applied late.
         """
         until = min(over_at, self.clock() + self.limits.reconnect_seconds_max)
         last = _LastReading()
@@ -344,9 +345,8 @@ class Opening:
     ) -> Reading | OpeningPostponed:
         """What OldHost expects, by two equal readings, with the connection still open after the second.
 
-        One reading is enough if it is certain (`final_nonces`): nothing may have been sent since the ledger's count,
-        and OldHost gives the same count; or it says that everything that may have been sent was applied. So a host that
-        gives few answers per connection still gets operations.
+        One reading is enough if it is certain (`final_nonces`): nothing may have been sent since the ledger's count, or
+        OldHost says that all of it was. So a host that gives few answers per connection still gets operations.
         """
         certain = [Expected(nonce) for nonce in taken.final_nonces]
         readings = 0
@@ -358,7 +358,7 @@ class Opening:
             answer = ask(connection, self.limits, self.beat, self.clock, self.reply_timeout)
             match answer:
                 case Expected() | OutOfRange():
-                    self.first_contact.answered(self.clock())
+                    self.first_contact.answered(self.clock(), answer.nonce if isinstance(answer, Expected) else 0)
                     readings += 1
                     before, last.value = last.value, answer
                     if answer == before or answer in certain:

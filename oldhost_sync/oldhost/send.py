@@ -309,7 +309,7 @@ class RunningSend:
         if not response.reusable:
             self._shared.close("OldHost ended the connection after its answer")
         answer = read_answer(response.status, response.body, operation.nonce)
-        self._said = said_by(response.status, response.body)
+        self._said = said_by(response.status, response.body, operation.nonce)
         self._learn(answer, time)
         return answer
 

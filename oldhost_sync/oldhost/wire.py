@@ -33,10 +33,13 @@ RESERVED_NAMES = ("entity_type", "entity_id", "event_type", "payload", "event_id
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A complete answer as OldHost gave it. `words`: its body, shortened, with what can't be printed escaped."""
+    """A complete answer as OldHost gave it. `words`: its body, shortened, with what can't be printed escaped.
+    `used`: it says that our nonce is used, whatever else it says.
+    """
 
     status: int
     words: str
+    used: bool = False
 
     def __str__(self) -> str:
         return f"status {self.status}: {self.words}" if self.words else f"status {self.status}, without a body"
@@ -147,7 +150,10 @@ def encode_sync(nonce: int, body: bytes, host: str = "oldhost") -> bytes:
 
 def encode_ask(host: str = "oldhost") -> bytes:
     """The request for the expected nonce; it consumes none."""
-    return f"GET /oldhost/expected-nonce HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\n\r\n".encode("ascii")
+    return (
+        f"GET /oldhost/expected-nonce HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\n"
+        "Cache-Control: no-cache\r\n\r\n"  # an answer from a cache would be too old to decide on
+    ).encode("ascii")
 
 
 def operation_body(
@@ -205,11 +211,15 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
     return _read_refusal(status, fields) or Unlisted(f"status {status}, not in the protocol")
 
 
-def said_by(status: int, body: bytes) -> Said:
-    """The answer's own words, for people: they are data from outside."""
+def said_by(status: int, body: bytes, nonce: int) -> Said:
+    """The answer to the operation with `nonce` in its own words, for people: they are data from outside."""
+    fields = _json_object(body) or {}
+    is_replay = isinstance(read_answer(status, body, nonce), Replay)
+    is_ours = fields.get("nonce", nonce) == nonce
+    is_used = is_replay or (is_ours and (_nonce(fields.get("expected_nonce")) or 0) > nonce)
     text = body[: 4 * REASON_LENGTH_MAX].decode(errors="backslashreplace")
     escaped = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
-    return Said(status, escaped[:REASON_LENGTH_MAX].strip())
+    return Said(status, escaped[:REASON_LENGTH_MAX].strip(), used=is_used)
 
 
 def read_ask(status: int, body: bytes) -> AskAnswer:

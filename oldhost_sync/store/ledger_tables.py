@@ -78,6 +78,8 @@ def _request_columns() -> list[Any]:
         # which of its sends it was given; 0: to one that does not count.
         Column("said_status", Integer),
         Column("said_send", Integer),
+        # Some answer to one of its sends said that the nonce is used: it is never sent with it again.
+        Column("said_used", Boolean, nullable=False, server_default=text("0")),
     ]
 
 

@@ -105,6 +105,7 @@ def _kept(ledger: LedgerRow, mode: str, count: Count) -> str:
 
 def _follow(connection: Connection, host: str, ledger: LedgerRow, expected: int, mode: str) -> str:
     connection.exec_driver_sql(sql.END_HALT, (host,))
+    connection.exec_driver_sql(sql.FORGET_SAID, (host,))
     if ledger.halted_expected_nonce is None and _mismatch(connection, host, ledger, expected) is None:
         return f"the halt is lifted: OldHost expects nonce {expected}, as the ledger does"
     if expected <= ledger.last_applied_nonce:
@@ -114,9 +115,8 @@ def _follow(connection: Connection, host: str, ledger: LedgerRow, expected: int,
 
 def _mismatch(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> str | None:
     """Compare as the next session will: what was only reserved no longer has a nonce."""
-    sends = [row.sends for row in connection.exec_driver_sql(statements.SENT_ROWS, (host,))]
-    last = ledger.last_applied_nonce
-    return mismatch_of(expected, last, last + 1 + len(sends), sends)
+    sent = connection.exec_driver_sql(statements.SENT_ROWS, (host,)).all()
+    return mismatch_of(expected, ledger.last_applied_nonce, sent)
 
 
 def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: int, *, resend: bool) -> str:

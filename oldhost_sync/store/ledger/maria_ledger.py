@@ -220,8 +220,10 @@ class MariaLedger:
             self._note(connection, sql.NOTE_REFUSAL, epoch, sent, said)
 
     def _note(self, connection: Connection, statement: str, epoch: int, sent: Reserved, said: Said) -> None:
-        values = (said.status, shortened(str(said)), self._host, sent.nonce, epoch)
-        connection.exec_driver_sql(statement, values)
+        of_this_send = (self._host, sent.nonce, epoch)
+        connection.exec_driver_sql(statement, (said.status, shortened(str(said)), *of_this_send))
+        if said.used:
+            connection.exec_driver_sql(sql.NOTE_USED, of_this_send)
 
     def _mark_sent(self, connection: Connection, epoch: int, sent: Reserved, *, again: bool) -> None:
         values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
@@ -311,7 +313,7 @@ class MariaLedger:
             row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one()
             connection.exec_driver_sql(sql.BAN, (microseconds, self._host))
             if row.epoch == epoch and refused is not None:
-                self._uncount(connection, epoch, refused, said if halt is None else None)
+                self._uncount(connection, epoch, refused, said)
             if row.epoch == epoch and refused is not None and halt is not None:
                 connection.exec_driver_sql(sql.CALL_A_REPLAY, (self._host, refused.nonce, epoch))
             if row.epoch == epoch and halt is not None:

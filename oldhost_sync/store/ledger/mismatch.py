@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from oldhost_sync.oldhost.first_contact import STALE_SECONDS_MAX
 
 
-def mismatch_of(expected: int, last_applied: int, next_nonce: int, sends: Sequence[int]) -> str | None:
-    """Why OldHost's expected nonce contradicts the ledger, as a sentence for operators; None when the two agree."""
-    if expected > next_nonce:
+def mismatch_of(expected: int, last_applied: int, sent: Sequence[Any]) -> str | None:
+    """Why OldHost's expected nonce contradicts the ledger, as a sentence for operators; None when the two agree.
+
+    `sent`: the rows that are SENT, by nonce (`statements.SENT_ROWS`); nothing beyond them has a nonce.
+    """
+    beyond = last_applied + len(sent)
+    if expected > beyond + 1:
         return (
-            f"OldHost expects nonce {expected}, the ledger has assigned none beyond {next_nonce - 1}: "
+            f"OldHost expects nonce {expected}, the ledger has assigned none beyond {beyond}: "
             "another client wrote to OldHost, or this database was restored. Decide by `resolve`."
         )
     if expected <= last_applied:
@@ -17,11 +24,29 @@ def mismatch_of(expected: int, last_applied: int, next_nonce: int, sends: Sequen
             f"OldHost expects nonce {expected}, but it answered {last_applied} before: "
             "it went back, as after a restore from a backup. Decide by `resolve`."
         )
-    used_up = sends[: expected - last_applied - 1]
-    if 0 in used_up:
-        nonce = last_applied + 1 + used_up.index(0)
+    not_ours = next((row for row in sent if row.nonce < expected and not row.sends), None)
+    if not_ours is not None:
+        how = "never written" if not_ours.said_status is None else "refused each time it was sent"
         return (
-            f"OldHost expects nonce {expected}, but our operation {nonce} was refused each time it was sent: "
+            f"OldHost expects nonce {expected}, but our operation {not_ours.nonce} was {how}: "
             "another client wrote to OldHost. Decide by `resolve`."
         )
+    denied = _denied(expected, sent)
+    if denied is not None:
+        return (
+            f"OldHost expects nonce {expected}, but it said before that nonce {denied.nonce} is used: "
+            "it went back, or an older answer comes from a cache. It is not sent again. Decide by `resolve`."
+        )
     return None
+
+
+def stale(expected: int, sent: Sequence[Any]) -> str | None:
+    """Why this reading is an older answer: OldHost said a moment ago that it used a nonce, which the reading denies."""
+    denied = _denied(expected, sent)
+    if denied is None or denied.sent_ms_ago > 1000 * STALE_SECONDS_MAX:
+        return None
+    return f"OldHost said that nonce {denied.nonce} is used, and now it expects {expected}: an older answer"
+
+
+def _denied(expected: int, sent: Sequence[Any]) -> Any:
+    return next((row for row in sent if row.nonce >= expected and row.said_used), None)

@@ -62,6 +62,8 @@ END_HALT = (
 )
 AWAITS_COUNT = "SELECT 1 FROM nonce_ledger WHERE host = %s AND halted IS NOT NULL AND last_applied_nonce IS NOT NULL"
 ADD_REASON = "UPDATE nonce_ledger SET halted = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+# An operator has decided: what an answer said of these nonces before is not held against OldHost any more.
+FORGET_SAID = "UPDATE nonce_requests SET said_used = 0 WHERE host = %s AND status = 'SENT' AND said_used = 1"
 KEEP_DECISION = "UPDATE nonce_ledger SET resolve_mode = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 COUNT_FROM = (
     "UPDATE nonce_ledger SET last_applied_nonce = %s, next_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
@@ -84,7 +86,7 @@ FORGET_APPLIED_FROM = "DELETE FROM applied_states WHERE host = %s AND nonce >= %
 FORGET_STATES_FROM = "UPDATE applied_states SET payload_hash = '', nonce = %s WHERE host = %s AND nonce >= %s"
 SENT_AGAIN_FROM = (
     "UPDATE nonce_requests SET status = 'SENT', sends = 0, completed_at = NULL, said_status = NULL, "
-    "said_send = NULL, "
+    "said_send = NULL, said_used = 0, "
     "answer = 'to be sent again by an operator''s decision', sent_at = COALESCE(sent_at, UTC_TIMESTAMP(6)) "
     "WHERE host = %s AND nonce >= %s"
 )

@@ -17,7 +17,7 @@ from oldhost_sync.store.ledger.completion import record_fate, shortened
 from oldhost_sync.store.ledger.fence import lock
 from oldhost_sync.store.ledger.halt_resolution import carry_out, objection, show, too_many
 from oldhost_sync.store.ledger.machine_clock import MachineClock
-from oldhost_sync.store.ledger.mismatch import mismatch_of
+from oldhost_sync.store.ledger.mismatch import mismatch_of, stale
 from oldhost_sync.store.ledger.used_nonce import used
 from oldhost_sync.store.outbox.relay_queue import as_ref
 
@@ -84,7 +84,10 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
     nonces = [row.nonce for row in sent]
     due = list(range(ledger.last_applied_nonce + 1, ledger.next_nonce))
     check(nonces == due, f"SENT are the nonces {nonces[:5]}; by the ledger row, {len(due)} should be: {due[:5]}")
-    mismatch = mismatch_of(expected, ledger.last_applied_nonce, ledger.next_nonce, [row.sends for row in sent])
+    why_stale = stale(expected, sent) if expected > ledger.last_applied_nonce else None
+    if why_stale is not None:
+        return Reconciled(stale=why_stale)
+    mismatch = mismatch_of(expected, ledger.last_applied_nonce, sent)
     if mismatch is not None and not final:
         return Reconciled(mismatch=mismatch)
     if mismatch is not None:
@@ -112,8 +115,8 @@ def complete_halt(connection: Connection, host: str, epoch: int, expected: int) 
     row = lock(connection, host, epoch)
     if row.halted is None or row.halted_expected_nonce is not None or row.next_nonce is None:
         return row.halted or ""
-    sends = [sent.sends for sent in connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()]
-    mismatch = mismatch_of(expected, row.last_applied_nonce, row.next_nonce, sends)
+    sent = connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()
+    mismatch = mismatch_of(expected, row.last_applied_nonce, sent)
     if mismatch is None:
         return str(row.halted)
     why = shortened(f"{row.halted} And: {mismatch}") or ""

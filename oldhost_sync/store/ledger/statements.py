@@ -94,7 +94,8 @@ YOUNGEST_SENT_MS = (
     f"FROM {_BY_STATUS} WHERE host = %s AND status = 'SENT' AND sends > 0"
 )
 SENT_ROWS = (
-    "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.sends, r.said_status, r.said_send, r.answer, "
+    "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.sends, r.said_status, r.said_send, r.said_used, "
+    "r.answer, TIMESTAMPDIFF(MICROSECOND, r.sent_at, UTC_TIMESTAMP(6)) DIV 1000 AS sent_ms_ago, "
     "o.entity_type, o.entity_id, o.event_type, o.priority_class "
     f"FROM {_BY_STATUS} STRAIGHT_JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status = 'SENT' ORDER BY r.nonce"
@@ -126,6 +127,7 @@ UNCOUNT_SEND = "UPDATE nonce_requests SET sends = %s WHERE host = %s AND nonce =
 # An answer to this epoch's send, which may have used the nonce; and one to a send that does not count, which must not
 # replace the answer to a send that does.
 _NOTE = "UPDATE nonce_requests SET said_status = %s, said_send = {send}, answer = %s "
+NOTE_USED = "UPDATE nonce_requests SET said_used = 1 WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
 _OF_THIS_SEND = "WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
 NOTE_ANSWER = f"{_NOTE.format(send='sends')}{_OF_THIS_SEND}"
 NOTE_REFUSAL = f"{_NOTE.format(send='0')}{_OF_THIS_SEND} AND (said_send IS NULL OR said_send < sends OR sends = 0)"
@@ -136,7 +138,7 @@ CALL_A_REPLAY = f"UPDATE nonce_requests SET answer = '{CALLED_A_REPLAY}' {_OF_TH
 
 _KEPT = (
     "host, nonce, idempotency_key, change_id, epoch, body, status, sends, created_at, sent_at, completed_at, answer, "
-    "said_status, said_send"
+    "said_status, said_send, said_used"
 )
 ARCHIVE = (
     f"INSERT INTO nonce_requests_archive ({_KEPT}, archived_at, reason) "

@@ -194,3 +194,73 @@ def test_what_oldhost_called_applied_is_applied_once_whatever_is_decided_later(s
     assert outcomes(send(stage.session(), [second])) == ["APPLIED"]
     assert stage.applied_ids() == [first, second]
     stage.check_clean()
+
+
+@pytest.mark.parametrize("said", ['{"code": "E-17", "expected_nonce": 502}', '{"error": "nonce_replay"}'])
+def test_a_nonce_that_oldhost_called_used_is_not_sent_again_on_an_older_reading(stage: Stage, said: str) -> None:
+    """A cache on the way gives the reading from before."""
+    change_id = stage.world.record("u1")
+    process = Process()
+    session = stage.session(process)
+    stage.fault("drop_before", next=1)
+    send(session, [change_id])
+    session = stage.session(process)
+    stage.fault("answer", next=1, status=400, body=said, nonce="used")
+    send(session, [change_id])
+    stage.world.execute("UPDATE nonce_ledger SET ban_is_over = 1, banned_until = NULL")
+    stage.fault("say", on="ask", status=200, shift=-1)
+    written = len(process.requests)
+    waiting = stage.open(process)
+    assert isinstance(waiting, OpeningPostponed), waiting
+    if waiting.reason == "settle":
+        stage.world.execute("UPDATE nonce_requests SET sent_at = sent_at - INTERVAL 10 SECOND")
+        waiting = stage.open(process)
+    assert isinstance(waiting, OpeningPostponed), waiting
+    assert (waiting.reason, "older answer" in waiting.message) == ("unsteady", True)
+    assert len(process.requests) == written
+    stage.control(lambda controls: controls.switch_off("say"))
+    assert isinstance(stage.open(process), Opened)
+    stage.check_clean()
+
+
+def test_a_nonce_that_oldhost_called_used_long_ago_halts_on_a_smaller_reading(stage: Stage) -> None:
+    change_id = stage.world.record("u1")
+    session = stage.session()
+    stage.fault("answer", next=1, status=400, body='{"expected_nonce": 502}', nonce="used")
+    send(session, [change_id])
+    stage.fault("say", on="ask", status=200, shift=-1)
+    stage.first_contact.forget()
+    stage.world.execute("UPDATE nonce_requests SET sent_at = sent_at - INTERVAL 100 SECOND")
+    halted = stage.open()
+    assert isinstance(halted, OpeningHalted), halted
+    assert "said before that nonce 501 is used" in halted.message
+    assert len(stage.journal()) == 1
+
+
+def test_a_smaller_reading_than_the_one_before_is_an_older_answer(stage: Stage) -> None:
+    change_id = stage.world.record("u1")
+    process = Process()
+    session = stage.session(process)
+    stage.fault("drop_after", next=1)
+    send(session, [change_id])
+    stage.fault("say", on="ask", status=200, shift=-1, skip=1)
+    stage.fault("close_after", on="ask", next=1)  # the first reading comes over a connection that then ends
+    stage.world.execute("UPDATE nonce_requests SET sent_at = sent_at - INTERVAL 100 SECOND")
+    assert isinstance(stage.open(process), OpeningPostponed)
+    waiting = stage.open(process)
+    assert isinstance(waiting, OpeningPostponed), waiting
+    assert (waiting.reason, "older answer" in waiting.message) == ("unsteady", True)
+    assert len(process.requests) == 1
+
+
+def test_an_operation_that_was_marked_and_never_written_is_not_called_refused(stage: Stage) -> None:
+    first, second = stage.world.record("u1"), stage.world.record("u2")
+    session = stage.session()
+    stage.fault("drop_after", next=1)
+    send(session, [first, second])
+    stage.close()
+    stage.control(lambda controls: controls.foreign_write({}))
+    stage.world.age(stage.limits.settle_seconds)
+    halted = stage.open()
+    assert isinstance(halted, OpeningHalted), halted
+    assert "our operation 502 was never written" in halted.message

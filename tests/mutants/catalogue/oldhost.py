@@ -13,6 +13,16 @@ REPLY_TIMEOUT = "oldhost_sync/oldhost/reply_timeout.py"
 
 MUTANTS = (
     Mutant(
+        "a smaller reading is believed though a larger one was told",
+        (Patch("oldhost_sync/oldhost/first_contact.py", "if expected >= self.told or", "if True or"),),
+        levels=(UNLISTED,),
+    ),
+    Mutant(
+        "what a refusal said of our nonce is forgotten",
+        (Patch("oldhost_sync/store/ledger/maria_ledger.py", "        if said.used:\n", "        if False:\n"),),
+        levels=(UNLISTED,),
+    ),
+    Mutant(
         "an unlisted answer is not kept",
         (Patch(REFUSED, "            elif isinstance(answer, Unlisted) and said is not None:\n", "            elif False:\n"),),
         levels=(UNLISTED,),
