@@ -99,7 +99,7 @@ class BoundedConnection(HttpToolsProtocol):
         # So that `pause_writing` is called as soon as the client does not read what is sent.
         transport.set_write_buffer_limits(high=0)
         self._address = address_of(self.client)
-        full = self._count.enter(self._address)
+        full = self._count.enter(self._address, self)
         if full:
             self._refuse(too_many_connections(full))
             return
@@ -112,9 +112,17 @@ class BoundedConnection(HttpToolsProtocol):
         self._await_nothing()
         self._stop_unread_timer()
         if self._counted:
-            self._count.leave(self._address)
+            self._count.leave(self._address, self)
         if self._lingers:
             self._count.lingering -= 1
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether there is nothing to answer: no request is complete, or one was answered without its whole body."""
+        return self._is_idle
+
+    def give_way(self) -> None:
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         # In pieces, so that a header that is too long is detected before more than twice the limit is in memory.

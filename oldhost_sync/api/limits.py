@@ -88,6 +88,17 @@ READY_SECONDS = 1.0
 READY_REFUSED_SECONDS = 15.0
 READY_LOOK_SECONDS_MAX = 2.0
 
+# What one token may read: answers of lists take 0.2 ms of the event loop for each kB, so this is a fifth of its time. A
+# reader of the feed gets some 3,000 changes a second; each request counts as a kB more. A token that reads less gets so
+# many seconds' worth at once (some fifty pages of the console); one that reads more waits, and is then refused.
+READ_BYTES_PER_SECOND, READ_BYTES_EACH = 1_000_000, 1_000
+READ_AHEAD_SECONDS, READ_WAIT_SECONDS_MAX = 5.0, 10.0
+# Paths whose largest answer is remembered; there are some hundred routes, but paths contain ids.
+READ_COSTS_KEPT = 1_000
+
+# The page of metrics is rendered once in this time, however many ask; Prometheus asks every few seconds at most.
+METRICS_SECONDS = 1.0
+
 # How long clients should wait before they ask the feed again.
 FEED_POLL_SECONDS_BUSY, FEED_POLL_SECONDS, FEED_POLL_SECONDS_IDLE = 1, 5, 15
 

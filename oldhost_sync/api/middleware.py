@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oldhost_sync.api.access.auth import CALLER_KEY, Caller
 from oldhost_sync.api.access.doors import PROBLEM_KEY, Door, door_to, rendered
+from oldhost_sync.api.access.reading_pace import ReadingPace
 from oldhost_sync.api.access.strangers import AnonymousRateLimit
 from oldhost_sync.api.connection_count import address_of
 from oldhost_sync.api.dependencies import Dependencies
@@ -33,9 +34,12 @@ from oldhost_sync.store.transactions import error_code
 
 logger = logging.getLogger("oldhost_sync.api")
 
+DOCUMENT = "/openapi.json"
+
 # The default for the API's answers; pages (the console) set their own policy.
 _CONTENT_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"x-frame-options", b"DENY")]
+_READS = frozenset({"GET", "HEAD"})
 _NO_STORE = (b"cache-control", b"no-store")
 
 
@@ -55,6 +59,7 @@ class ApiMiddleware:
         self._requests = requests
         self._doors = doors
         self._tokens = dependencies.tokens
+        self._all_tokens = tuple(dependencies.tokens_by_host.values())
         self._public_paths = public_paths
         self._metrics = dependencies.metrics
         self._refused = dependencies.refused
@@ -63,6 +68,7 @@ class ApiMiddleware:
         self._clock = dependencies.clock
         self._quotas = dependencies.quotas
         self._strangers = AnonymousRateLimit()
+        self._reading = ReadingPace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -120,7 +126,7 @@ class ApiMiddleware:
             await self._strangers.turn(address_of(scope["client"]))
         else:
             given = _authorization(scope)
-            caller = self._tokens.identify(given)
+            caller = self._identify(scope["path"], given)
             if caller is None:
                 self._refused.note(address_of(scope["client"]), self._tokens.why_refused(given))
                 await self._strangers.turn(address_of(scope["client"]))
@@ -131,7 +137,35 @@ class ApiMiddleware:
                 await problem.response()(scope, receive, send)
                 return
             scope[CALLER_KEY] = caller
-        await self._app(scope, receive, send)
+        await self._known(scope, receive, send)
+
+    def _identify(self, path: str, given: bytes | None) -> Caller | None:
+        """The caller. The document is the same for all hosts, so the tokens of each may read it."""
+        known = (self._tokens, *(self._all_tokens if path == DOCUMENT else ()))
+        return next((caller for tokens in known if (caller := tokens.identify(given)) is not None), None)
+
+    async def _known(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller, path = scope.get(CALLER_KEY), scope["path"]
+        if not isinstance(caller, Caller) or scope["method"] not in _READS:
+            await self._app(scope, receive, send)
+            return
+        try:
+            reserved = await self._reading.turn(caller.name, path)
+        except Problem as problem:
+            await rendered(self._doors, Request(scope), problem)(scope, receive, send)
+            return
+        size = 0
+
+        async def counting_send(message: Message) -> None:
+            nonlocal size
+            if message["type"] == "http.response.start":
+                size = _length(message)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, counting_send)
+        finally:
+            self._reading.answered(caller.name, path, reserved, size)
 
 
 async def _admitted(door: Door, request: Request) -> Caller | Response | None:
@@ -154,6 +188,11 @@ def _complete_headers(message: MutableMapping[str, Any]) -> None:
     headers = message["headers"] = list(message.get("headers", ()))
     present = {name.lower() for name, _ in headers}
     headers.extend(header for header in (*_ALWAYS, _NO_STORE, _CONTENT_POLICY) if header[0] not in present)
+
+
+def _length(message: Message) -> int:
+    """The length of an answer; 0 for a stream."""
+    return next((int(value) for name, value in message.get("headers", ()) if name == b"content-length"), 0)
 
 
 def _report(scope: Scope, error: Exception) -> str:

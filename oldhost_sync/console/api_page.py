@@ -1,8 +1,12 @@
-"""The API: its OpenAPI document, rendered."""
+"""The API: its OpenAPI document, rendered once, in another thread: it is half a megabyte and does not change."""
 
 from __future__ import annotations
 
+import asyncio
+from functools import cache
+
 from fastapi import FastAPI
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,5 +24,8 @@ class ApiPage(Page):
         add("GET", self.path, self.show, WATCHERS)
 
     async def show(self, request: Request) -> Response:
-        app: FastAPI = request.app
-        return self.page(request, "api.html", api=read_document(app.openapi()))
+        return self.page(request, "api.html", document=await asyncio.to_thread(self._rendered, request.app))
+
+    @cache  # noqa: B019 - pages live as long as their process
+    def _rendered(self, app: FastAPI) -> Markup:
+        return self.console.layout.part("api", api=read_document(app.openapi()))

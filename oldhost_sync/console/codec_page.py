@@ -6,6 +6,8 @@ application signalled. The audit records each request. It is the protocol of the
 
 from __future__ import annotations
 
+import asyncio
+
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,10 +32,9 @@ class CodecPage(Page):
         add("POST", DECODE, self.decode, OPERATORS)
 
     async def decode(self, request: Request) -> Response:
+        body = await read_bytes(request, BODY_BYTES_MAX)
         try:
-            given = Parse((await read_bytes(request, BODY_BYTES_MAX)).decode(), Payloads())
-            codec = CompressThenEncrypt(self.console.temporal_keys)
-            found = Payloads(payloads=await codec.decode(list(given.payloads)))
+            found = await asyncio.to_thread(_decoded, body, CompressThenEncrypt(self.console.temporal_keys))
         except (ParseError, UnicodeDecodeError):
             raise _refused("The body is not a list of payloads.", "This address is for Temporal's UI.") from None
         except KeyMissing as missing:
@@ -45,7 +46,14 @@ class CodecPage(Page):
                 connection, host=host, action=DECODED, operator=operator, reason="", detail=detail
             )
         )
-        return Response(MessageToJson(found), media_type="application/json", headers=decoder_headers(request))
+        shown = await asyncio.to_thread(MessageToJson, found)
+        return Response(shown, media_type="application/json", headers=decoder_headers(request))
+
+
+def _decoded(body: bytes, codec: CompressThenEncrypt) -> Payloads:
+    """May take a second for a large body, so it is done in a thread of its own."""
+    given = Parse(body.decode(), Payloads())
+    return Payloads(payloads=asyncio.run(codec.decode(list(given.payloads))))
 
 
 def _refused(detail: str, action: str) -> Problem:

@@ -50,7 +50,7 @@ class ConsoleDoor:
         self._temporal_ui = temporal_ui
 
     async def admit(self, request: Request) -> Caller | Response | None:
-        if request.scope["path"] == DECODE and self._temporal_ui == request.headers.get("origin"):
+        if request.scope["path"] == DECODE:
             return await self._admit_decoder(request)
         if request.method not in _CHANGES_NOTHING and not self._comes_from_here(request):
             raise foreign_origin()
@@ -64,6 +64,9 @@ class ConsoleDoor:
         return sign_in.caller
 
     async def _admit_decoder(self, request: Request) -> Caller | Response:
+        """Only pages of Temporal's UI are answered, so nobody is while its address is not set."""
+        if self._temporal_ui is None or request.headers.get("origin") != self._temporal_ui:
+            raise foreign_origin()
         headers = decoder_headers(request)
         if request.method == "OPTIONS":  # the browser's preflight request, without a cookie
             return Response(status_code=204, headers=headers)

@@ -122,7 +122,8 @@ _MEANINGS = {
     413: "The body is larger than 64 KiB (a batch: 2 MiB).",
     415: "The body is not JSON.",
     422: "A field or a query parameter is wrong, or the Idempotency-Key belongs to another body.",
-    429: "The token's quota of requests, changes or emergencies is used up; Retry-After says when to try again.",
+    429: "The token's quota of requests, changes or emergencies is used up, or it reads too much; Retry-After says "
+    "when to try again.",
     500: "An error in the server.",
     503: "The database or Temporal is unavailable, or too many requests wait; nothing was done unless `detail` says "
     "otherwise.",

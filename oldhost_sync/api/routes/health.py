@@ -7,9 +7,11 @@ not needed to accept changes.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -39,8 +41,12 @@ class HealthRoutes:
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "health")
 
-        async def document() -> dict[str, Any]:
-            return app.openapi()
+        @cache
+        def rendered() -> bytes:
+            return json.dumps(app.openapi(), separators=(",", ":"), ensure_ascii=False).encode()
+
+        async def document() -> Response:
+            return Response(await asyncio.to_thread(rendered), media_type="application/json")
 
         add("GET", "/healthz", self.alive, Health, "Is the process alive?", (), (405, 500))
         add("GET", "/readyz", self.ready, Health, "Can it take changes?", (), (405, 500, 503))
@@ -55,7 +61,8 @@ class HealthRoutes:
             tags=["health"],
             **access(WATCHERS, errors=(405,), responses=page),
         )
-        app.add_api_route("/openapi.json", document, methods=["GET"], include_in_schema=False, **access(READERS))
+        hidden: dict[str, Any] = {"include_in_schema": False, "response_class": Response}
+        app.add_api_route("/openapi.json", document, methods=["GET"], **hidden, **access(READERS))
 
     async def alive(self) -> Health:
         return Health(status="ok")
@@ -70,7 +77,7 @@ class HealthRoutes:
         return Health(status="ok") if problem is None else problem.response()
 
     async def metrics(self) -> Response:
-        return Response(self._dependencies.metrics.text(), media_type=self._dependencies.metrics.content_type)
+        return Response(await self._dependencies.metrics.text(), media_type=self._dependencies.metrics.content_type)
 
 
 def _look(connection: Connection, hosts: Sequence[str]) -> None:
