@@ -181,6 +181,7 @@ def upgrade() -> None:
         sa.Column("token_fingerprint", sa.BINARY(length=32), nullable=False),
         sa.Column("created_at", MOMENT, server_default=NOW, nullable=False),
         sa.Column("expires_at", MOMENT, nullable=False),
+        sa.Column("seen_at", MOMENT, server_default=NOW, nullable=False),
         sa.PrimaryKeyConstraint("host", "digest"),
         mysql_charset="utf8mb4",
         mysql_engine="InnoDB",

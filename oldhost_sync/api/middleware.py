@@ -69,6 +69,7 @@ class ApiMiddleware:
         self._quotas = dependencies.quotas
         self._strangers = AnonymousRateLimit()
         self._reading = ReadingPace()
+        self._headers = (*_ALWAYS, _NO_STORE, _CONTENT_POLICY, *(each for door in doors for each in door.headers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -87,7 +88,7 @@ class ApiMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self._note_write(scope, status)
-                _complete_headers(message)
+                _complete_headers(message, self._headers)
             await send(message)
 
         try:
@@ -184,10 +185,10 @@ def _authorization(scope: Scope) -> bytes | None:
     return None
 
 
-def _complete_headers(message: MutableMapping[str, Any]) -> None:
+def _complete_headers(message: MutableMapping[str, Any], more: Sequence[tuple[bytes, bytes]]) -> None:
     headers = message["headers"] = list(message.get("headers", ()))
     present = {name.lower() for name, _ in headers}
-    headers.extend(header for header in (*_ALWAYS, _NO_STORE, _CONTENT_POLICY) if header[0] not in present)
+    headers.extend(header for header in more if header[0] not in present)
 
 
 def _length(message: Message) -> int:

@@ -24,6 +24,7 @@ from oldhost_sync.cli import (
     schedule,
     search,
     settlement,
+    sign_ins,
     status,
     submission,
 )
@@ -87,6 +88,7 @@ for part in (
     lost_changes,
     resync,
     administration,
+    sign_ins,
 ):
     part.add_to(app)
 

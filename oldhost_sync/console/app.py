@@ -28,7 +28,8 @@ _KEPT = "public, max-age=31536000, immutable"
 
 @dataclass(frozen=True, slots=True)
 class ConsoleOptions:
-    """`origin`: the address that browsers see, if there is a proxy. `session_seconds`: how long a sign-in lasts.
+    """`origin`: the address that browsers see, if there is a proxy. `session_seconds`: how long a sign-in lasts;
+    `idle_seconds`: without a use.
     `home`: the host whose console is at /console, and under whose name people sign in; without one: this host.
     `temporal_ui`: the namespace in Temporal's UI, if there is one to link to. `webhook`: whether alerts are posted to
     one. `temporal_keys`: decrypt what Temporal stores, for its UI.
@@ -40,6 +41,7 @@ class ConsoleOptions:
     webhook: bool = False
     temporal_keys: Sequence[EncryptionKey] = ()
     home: str | None = None
+    idle_seconds: float = 7_200.0
 
 
 def mount_console(app: FastAPI, dependencies: Dependencies, options: ConsoleOptions | None = None) -> Door:
@@ -56,7 +58,12 @@ def mount_console(app: FastAPI, dependencies: Dependencies, options: ConsoleOpti
         base=PREFIX if dependencies.host == home else f"{PREFIX}/{HOSTS}/{dependencies.host}",
     )
     sign_ins = SignIns(
-        home, dependencies.tokens, dependencies.database, options.session_seconds, clock=dependencies.clock
+        home,
+        dependencies.tokens,
+        dependencies.database,
+        options.session_seconds,
+        idle_seconds=options.idle_seconds,
+        clock=dependencies.clock,
     )
     overview = OverviewParts(dependencies, layout)
     stream = LiveStream(overview.live)

@@ -6,6 +6,7 @@ depend on how the browser treats cookies, and also covers the sign-in, where the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -17,10 +18,10 @@ from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN, Layout
 from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.sign_ins import SignIn, SignIns
 
-SESSION_COOKIE = "oldhost_sync_session"
 SIGN_IN_KEY = "oldhost_sync.session"
 LINK = f"{PREFIX}/link"
 THEME = f"{PREFIX}/theme"
+STREAM = f"{PREFIX}/stream"
 _PUBLIC = {SIGN_IN, LINK, THEME}
 # For Temporal's UI; its own setting is this address without `/decode`.
 DECODE = f"{PREFIX}/codec/decode"
@@ -34,6 +35,11 @@ class ConsoleDoor:
     """
 
     prefix = PREFIX
+
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """Behind TLS: browsers use no plain HTTP for this name, for a year."""
+        return [(b"strict-transport-security", b"max-age=31536000")] if self._layout.secure else []
 
     def __init__(
         self,
@@ -57,7 +63,7 @@ class ConsoleDoor:
         path = request.scope["path"]
         if path in _PUBLIC or path.startswith(f"{ASSETS}/"):
             return None
-        sign_in = await self.sign_in_of(request)
+        sign_in = await self.sign_in_of(request, is_use=path != STREAM)
         if sign_in is None:
             return self._to_sign_in(request)
         request.scope[SIGN_IN_KEY] = sign_in
@@ -73,10 +79,10 @@ class ConsoleDoor:
         sign_in = await self.sign_in_of(request)
         return Response("Sign in to the console first.", 401, headers) if sign_in is None else sign_in.caller
 
-    async def sign_in_of(self, request: Request) -> SignIn | None:
+    async def sign_in_of(self, request: Request, *, is_use: bool = True) -> SignIn | None:
         """The sign-in of the request's cookie. Raises Problem or StoreError when the database can't be read."""
-        secret = request.cookies.get(SESSION_COOKIE)
-        return None if not secret else await self._sign_ins.find(secret)
+        secret = request.cookies.get(self._layout.session_cookie)
+        return None if not secret else await self._sign_ins.find(secret, is_use=is_use)
 
     def tell(self, request: Request, problem: Problem) -> Response:
         return self._layout.problem(request, problem)

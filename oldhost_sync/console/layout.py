@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 PREFIX = "/console"
 SIGN_IN = f"{PREFIX}/sign-in"
 ASSETS = f"{PREFIX}/static"
+SESSION_COOKIE, HOST_PREFIX = "oldhost_sync_session", "__Host-"
 THEME_COOKIE, NOTICE_COOKIE = "oldhost_sync_theme", "oldhost_sync_notice"
 THEMES = ("auto", "light", "dark")
 # The answer to an act is shown once, on the next page.
@@ -70,6 +71,11 @@ class Layout:
     base: str = PREFIX
     navigation: Sequence[Entry] = ()
     assets: Mapping[str, Asset] = field(default_factory=lambda: read_assets(ASSETS))
+
+    @property
+    def session_cookie(self) -> str:
+        """Behind TLS with the prefix by which browsers refuse a cookie that another site, or plain HTTP, has set."""
+        return f"{HOST_PREFIX if self.secure else ''}{SESSION_COOKIE}"
 
     def __post_init__(self) -> None:
         self._templates = Environment(
@@ -142,7 +148,7 @@ class Layout:
             name,
             value,
             max_age=int(seconds),
-            path=PREFIX,
+            path="/" if name.startswith(HOST_PREFIX) else PREFIX,
             secure=self.secure,
             httponly=True,
             samesite="strict",

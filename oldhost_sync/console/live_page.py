@@ -1,21 +1,21 @@
-"""The stream that keeps a page live. It ends with the sign-in that it was opened with."""
+"""The stream that keeps a page live. It ends within a second of the sign-in that it was opened with."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from oldhost_sync.api.access.auth import WATCHERS
 from oldhost_sync.api.problems import unavailable
-from oldhost_sync.console.door import SESSION_COOKIE
-from oldhost_sync.console.layout import PREFIX, SECURITY_HEADERS
+from oldhost_sync.console.door import SIGN_IN_KEY, STREAM
+from oldhost_sync.console.layout import SECURITY_HEADERS
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.sign_ins import STREAM_LOOK_SECONDS, SignIn
 
-STREAM = f"{PREFIX}/stream"
-# A stream checks this often whether its sign-in has ended; signing out in the browser also closes its pages.
-SIGN_IN_CHECK_SECONDS = 30.0
 _HEADERS = SECURITY_HEADERS | {"X-Accel-Buffering": "no"}
 
 
@@ -24,26 +24,37 @@ class LivePage(Page):
         add("GET", STREAM, self.stream, WATCHERS)
 
     async def stream(self, request: Request) -> Response:
-        if self.console.stream.is_full:
+        sign_in: SignIn = request.scope[SIGN_IN_KEY]
+        if self.console.stream.is_full_for(*_owners(sign_in)):
             raise unavailable(
                 "too-many-streams",
                 "Too many pages are live",
-                "This process already keeps as many pages live as it can.",
+                "You, or all users of this process together, already keep as many pages live as it can.",
                 "Close some, or reload the page now and then.",
                 retry_after=30,
             )
-        return StreamingResponse(self._events(request), media_type="text/event-stream", headers=_HEADERS)
+        return StreamingResponse(self._events(sign_in), media_type="text/event-stream", headers=_HEADERS)
 
-    async def _events(self, request: Request) -> AsyncIterator[str]:
-        clock = self.console.dependencies.clock
-        check_at = clock() + SIGN_IN_CHECK_SECONDS
-        events = self.console.stream.listen()
+    async def _events(self, sign_in: SignIn) -> AsyncIterator[str]:
+        events = self.console.stream.listen(*_owners(sign_in))
+        following: asyncio.Task[str] | None = None
         try:
-            async for event in events:
-                if clock() >= check_at:
-                    check_at = clock() + SIGN_IN_CHECK_SECONDS
-                    if await self.console.sign_ins.find(request.cookies.get(SESSION_COOKIE, "")) is None:
-                        return
-                yield event
+            while await self.console.sign_ins.lasts(sign_in):
+                following = following or asyncio.ensure_future(anext(events))
+                await asyncio.wait({following}, timeout=STREAM_LOOK_SECONDS)
+                if following.done():
+                    event, following = following, None
+                    yield event.result()
+        except StopAsyncIteration:
+            return
         finally:
+            if following is not None:
+                following.cancel()
+                with suppress(asyncio.CancelledError, StopAsyncIteration):
+                    await following
             await events.aclose()
+
+
+def _owners(sign_in: SignIn) -> tuple[str, str]:
+    """Whose pages are counted together: those of the sign-in, and those of its token."""
+    return f"sign-in {sign_in.digest.hex()}", f"token {sign_in.caller.name}"

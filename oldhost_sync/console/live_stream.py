@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
@@ -18,6 +19,8 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 2.0
 # People of one on-call rota with some windows each. A stream is a connection and a few kilobytes.
 LISTENERS_MAX = 64
+# Of one sign-in (windows of one person), and of one token (that a team may share): a part, so that others have theirs.
+OF_ONE_SIGN_IN_MAX, OF_ONE_TOKEN_MAX = 12, 32
 # Browsers reconnect after this many milliseconds when a stream breaks.
 _BEGIN = "retry: 3000\n\n"
 
@@ -45,19 +48,26 @@ class LiveStream:
         self._event_of, self._text = (-1, -1), ""
         self._poller: asyncio.Task[None] | None = None
         self._closed = False
+        self._of_owner: Counter[str] = Counter()
         self.listeners = 0
 
     @property
     def is_full(self) -> bool:
         return self._closed or self.listeners >= self._listeners_max
 
+    def is_full_for(self, sign_in: str, token: str) -> bool:
+        """Whether there is no place for another listener of this sign-in and this token."""
+        has_all = self._of_owner[sign_in] >= OF_ONE_SIGN_IN_MAX or self._of_owner[token] >= OF_ONE_TOKEN_MAX
+        return self.is_full or has_all
+
     @property
     def polls(self) -> bool:
         return self._poller is not None
 
-    async def listen(self) -> AsyncGenerator[str, None]:
-        """Events for one listener, until it is closed. Check `is_full` before."""
+    async def listen(self, *owners: str) -> AsyncGenerator[str, None]:
+        """Events for one listener, until it is closed. Check `is_full_for` its owners before."""
         self.listeners += 1
+        self._of_owner.update(owners)
         try:
             if self._poller is None:
                 self._parts.clear()
@@ -69,6 +79,7 @@ class LiveStream:
                 yield text
         finally:
             self.listeners -= 1
+            self._of_owner -= Counter(owners)
             if not self.listeners:
                 self._stop()
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.access.auth import WATCHERS, Caller
-from oldhost_sync.console.door import LINK, SESSION_COOKIE, SIGN_IN_KEY, THEME
+from oldhost_sync.console.door import LINK, SIGN_IN_KEY, THEME
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import PREFIX, SIGN_IN, THEME_COOKIE, THEMES
 from oldhost_sync.console.page import Adder, Page
@@ -64,7 +64,7 @@ class SignInPage(Page):
     async def sign_out(self, request: Request) -> Response:
         await self.console.sign_ins.end(request.scope[SIGN_IN_KEY])
         response = self.console.layout.redirect(SIGN_IN, "You are signed out.")
-        response.delete_cookie(SESSION_COOKIE, path=PREFIX)
+        self.console.layout.set_cookie(response, self.console.layout.session_cookie, "", 0)
         return response
 
     async def choose_theme(self, request: Request) -> Response:
@@ -77,8 +77,9 @@ class SignInPage(Page):
 
     async def _signed_in(self, caller: Caller, address: str) -> Response:
         secret = await self.console.sign_ins.open(caller)
-        response = self.console.layout.redirect(address)
-        self.console.layout.set_cookie(response, SESSION_COOKIE, secret, self.console.sign_ins.seconds)
+        layout = self.console.layout
+        response = layout.redirect(address)
+        layout.set_cookie(response, layout.session_cookie, secret, self.console.sign_ins.seconds)
         return response
 
     def _note_failure(self, request: Request, why: str) -> None:

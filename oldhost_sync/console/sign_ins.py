@@ -1,8 +1,9 @@
 """Who is signed in: a cookie with 256 random bits, known to the database by its SHA-256.
 
 Every request looks up its sign-in, so signing out ends it at once in every process; so does removing the token from the
-settings. While the database is unavailable, sign-ins that this process has seen stay valid until they expire: people
-must be able to read the page that says so.
+settings. Open streams are looked up together, once a second. A sign-in that nobody uses ends, too; a page that is open
+and live is no use. While the database is unavailable, sign-ins that this process has seen stay valid until they expire:
+people must be able to read the page that says so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sqlalchemy.engine import Connection
@@ -24,6 +26,7 @@ from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.actor import Channel
 from oldhost_sync.settings import ApiToken
 from oldhost_sync.store import console_sessions
+from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.console_sessions import TokenHolder
 from oldhost_sync.store.errors import StoreError
 
@@ -35,6 +38,10 @@ REMEMBERED_MAX = 1_000
 KNOWN_SECONDS_MAX = 1.0
 # Long enough to read the terminal and click; short enough that a link in a log is useless.
 LINK_SECONDS = 600.0
+# How often it is looked up whether the sign-ins of open streams last.
+STREAM_LOOK_SECONDS = 1.0
+IDLE_SECONDS = 7_200.0
+SIGNED_IN, SIGNED_OUT = "sign-in", "sign-out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class SignIns:
         database: Database,
         seconds: float,
         *,
+        idle_seconds: float = IDLE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.seconds = seconds
@@ -69,7 +77,13 @@ class SignIns:
         self._tokens = tokens
         self._database = database
         self._clock = clock
+        self._idle_seconds = idle_seconds
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
+        # The sign-ins that streams have asked for since the last look, and those that had ended by then.
+        self._asked: set[bytes] = set()
+        self._ended: frozenset[bytes] = frozenset()
+        self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
 
     def owner_of(self, token: str) -> Caller | None:
         """The caller who may view the console with `token`; None for an unknown token and for an application's."""
@@ -81,18 +95,24 @@ class SignIns:
         secret = secrets.token_urlsafe(SECRET_BYTES)
         holder = TokenHolder(caller.name, caller.fingerprint, self.seconds)
         digest = digest_of(secret)
-        await self._database.run(lambda c: console_sessions.open_session(c, self._host, digest, holder))
+        who = replace(caller, channel=Channel.CONSOLE).operator
+
+        def write(connection: Connection) -> None:
+            console_sessions.open_session(connection, self._host, digest, holder)
+            record_act(connection, host=self._host, action=SIGNED_IN, operator=who, reason="")
+
+        await self._database.run(write)
         return secret
 
-    async def find(self, secret: str) -> SignIn | None:
-        """The sign-in of this secret; None when it has ended or never existed."""
+    async def find(self, secret: str, *, is_use: bool = True) -> SignIn | None:
+        """The sign-in of this secret; None when it has ended or never existed. `is_use`: a person does something."""
         if len(secret) > SECRET_LENGTH_MAX:
             return None
         digest = digest_of(secret)
         known = self._remembered.get(digest)
         try:
             async with asyncio.timeout(None if known is None else KNOWN_SECONDS_MAX):
-                holder = await self._database.run(lambda c: console_sessions.find_session(c, self._host, digest))
+                holder = await self._database.run(lambda c: self._find(c, digest))
         except (Problem, StoreError, TimeoutError):
             if known is None:
                 raise
@@ -102,12 +122,43 @@ class SignIns:
             return None
         remembered = _Remembered(holder, self._clock() + holder.seconds_left)
         self._remember(digest, remembered)
+        if is_use and holder.is_due:
+            with suppress(Problem, StoreError):  # it is stored with the next use
+                await self._database.run(lambda c: console_sessions.use_session(c, self._host, digest))
         return self._sign_in(digest, remembered)
+
+    def _find(self, connection: Connection, digest: bytes) -> TokenHolder | None:
+        return console_sessions.find_session(connection, self._host, digest, self._idle_seconds)
+
+    async def lasts(self, sign_in: SignIn) -> bool:
+        """Whether it has not ended, as of STREAM_LOOK_SECONDS ago at most. While the database is away it goes on."""
+        self._asked.add(sign_in.digest)
+        async with self._looking:
+            if self._clock() >= self._looked_at + STREAM_LOOK_SECONDS:
+                await self._look()
+                self._looked_at = self._clock()
+        has_owner = self._tokens.owner(sign_in.caller.name, sign_in.caller.fingerprint) is not None
+        return has_owner and sign_in.digest not in self._ended
+
+    async def _look(self) -> None:
+        asked, self._asked = self._asked, set()
+        with suppress(Problem, StoreError, TimeoutError):
+            async with asyncio.timeout(KNOWN_SECONDS_MAX):
+                lasting = await self._database.run(
+                    lambda c: console_sessions.lasting_sessions(c, self._host, asked, self._idle_seconds)
+                )
+                self._ended = frozenset(asked - lasting)
 
     async def end(self, sign_in: SignIn) -> None:
         """Sign out, everywhere and at once."""
-        await self._database.run(lambda c: console_sessions.end_session(c, self._host, sign_in.digest))
+
+        def write(connection: Connection) -> None:
+            console_sessions.end_session(connection, self._host, sign_in.digest)
+            record_act(connection, host=self._host, action=SIGNED_OUT, operator=sign_in.caller.operator, reason="")
+
+        await self._database.run(write)
         self._remembered.pop(sign_in.digest, None)
+        self._ended |= {sign_in.digest}
 
     async def use_link(self, secret: str) -> Caller | None:
         """The caller whom this link signs in; it works once. None: it was used, it is too old, or its token is gone."""

@@ -120,6 +120,7 @@ def console_of(settings: Settings) -> Callable[[FastAPI, Dependencies], Door]:
         webhook=settings.alert_webhook_url is not None,
         temporal_keys=encryption_keys(settings),
         home=settings.host,
+        idle_seconds=settings.console_idle_seconds,
     )
     return partial(mount_console, options=options)
 

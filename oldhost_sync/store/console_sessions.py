@@ -1,39 +1,70 @@
-"""Sessions of the console: opened by a token or by a link that works once, ended by signing out or by expiry.
+"""Sessions of the console: opened by a token or by a link that works once, ended by signing out, by an operator, by
+expiry, or after a time without a use.
 
 Of secrets only the SHA-256 is stored. Times are the database's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
 
 # Each sign-in deletes up to this many expired rows.
 FORGOTTEN_MAX = 100
 
+# How exactly the last use of a session is stored: a page makes many requests, and one write is enough.
+SEEN_EVERY_SECONDS = 60
+
 _OPEN = (
     "INSERT INTO {table} (host, digest, token_name, token_fingerprint, created_at, expires_at) VALUES "
     "(:host, :digest, :name, :fingerprint, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL :seconds SECOND)"
 )
-_FIND = (
-    "SELECT token_name, token_fingerprint, "
-    "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at) / 1000000 AS seconds_left "
-    "FROM {table} WHERE host = :host AND digest = :digest AND expires_at > UTC_TIMESTAMP(6)"
-)
 _END = "DELETE FROM {table} WHERE host = :host AND digest = :digest"
 _FORGET = "DELETE FROM {table} WHERE host = :host AND expires_at <= UTC_TIMESTAMP(6) ORDER BY expires_at LIMIT :most"
+_FIND_LINK = (
+    "SELECT token_name, token_fingerprint, "
+    "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at) / 1000000 AS seconds_left "
+    "FROM sign_in_links WHERE host = :host AND digest = :digest AND expires_at > UTC_TIMESTAMP(6)"
+)
+# Those that last: neither their time nor the time without a use is over.
+_LASTING = (
+    "FROM console_sessions WHERE host = :host AND expires_at > UTC_TIMESTAMP(6) "
+    "AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :idle SECOND"
+)
+_END_OF = "DELETE FROM console_sessions WHERE host = :host AND token_name = :name"
+_FIND = (
+    "SELECT token_name, token_fingerprint, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), "
+    "LEAST(expires_at, seen_at + INTERVAL :idle SECOND)) / 1000000 AS seconds_left, "
+    f"seen_at < UTC_TIMESTAMP(6) - INTERVAL {SEEN_EVERY_SECONDS} SECOND AS is_due {_LASTING} AND digest = :digest"
+)
+_SEEN = "UPDATE console_sessions SET seen_at = UTC_TIMESTAMP(6) WHERE host = :host AND digest = :digest"
 _SESSIONS, _LINKS = "console_sessions", "sign_in_links"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenHolder:
-    """Whose session or link it is. `fingerprint`: 32 bytes, of the token. `seconds_left`: until it expires."""
+    """Whose session or link it is. `fingerprint`: 32 bytes, of the token. `seconds_left`: until it expires. `is_due`:
+    whether its use is to be stored.
+    """
 
     name: str
     fingerprint: bytes
     seconds_left: float
+    is_due: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """One sign-in to the console, as operators see it."""
+
+    name: str
+    since: datetime
+    seen_at: datetime
+    until: datetime
 
 
 def open_session(connection: Connection, host: str, digest: bytes, holder: TokenHolder) -> None:
@@ -41,9 +72,37 @@ def open_session(connection: Connection, host: str, digest: bytes, holder: Token
     _keep(connection, _SESSIONS, host, digest, holder)
 
 
-def find_session(connection: Connection, host: str, digest: bytes) -> TokenHolder | None:
-    """Whose session it is; None if there is none, or it has expired."""
-    return _find(connection, _SESSIONS, host, digest)
+def find_session(connection: Connection, host: str, digest: bytes, idle_seconds: float) -> TokenHolder | None:
+    """Whose session it is; None if there is none, or it has expired, or was not used for `idle_seconds`."""
+    return _holder(connection, _FIND, {"host": host, "digest": digest, "idle": idle_seconds})
+
+
+def use_session(connection: Connection, host: str, digest: bytes) -> None:
+    """It is used now."""
+    connection.execute(text(_SEEN), {"host": host, "digest": digest})
+
+
+def lasting_sessions(
+    connection: Connection, host: str, digests: Collection[bytes], idle_seconds: float
+) -> frozenset[bytes]:
+    """Those of `digests` that have not ended."""
+    statement = text(f"SELECT digest {_LASTING} AND digest IN :digests")
+    statement = statement.bindparams(bindparam("digests", expanding=True))
+    given = {"host": host, "digests": list(digests), "idle": idle_seconds}
+    return frozenset(bytes(row.digest) for row in connection.execute(statement, given))
+
+
+def open_sessions(connection: Connection, host: str, idle_seconds: float) -> list[OpenSession]:
+    """Who is signed in, by name, the newest first."""
+    statement = f"SELECT token_name, created_at, seen_at, expires_at {_LASTING} ORDER BY token_name, created_at DESC"
+    rows = connection.execute(text(statement), {"host": host, "idle": idle_seconds})
+    utc = [(row.token_name, *(each.replace(tzinfo=UTC) for each in row[1:])) for row in rows]
+    return [OpenSession(*each) for each in utc]
+
+
+def end_sessions_of(connection: Connection, host: str, name: str) -> int:
+    """Sign this token's holder out everywhere; returns from how many sessions."""
+    return connection.execute(text(_END_OF), {"host": host, "name": name}).rowcount
 
 
 def end_session(connection: Connection, host: str, digest: bytes) -> None:
@@ -57,7 +116,7 @@ def offer_link(connection: Connection, host: str, digest: bytes, holder: TokenHo
 
 def use_link(connection: Connection, host: str, digest: bytes) -> TokenHolder | None:
     """Whose link it was; None if there is none, it has expired, or was used before. It can't be used again."""
-    found = _find(connection, _LINKS, host, digest)
+    found = _holder(connection, _FIND_LINK, {"host": host, "digest": digest})
     ended = connection.execute(text(_END.format(table=_LINKS)), {"host": host, "digest": digest})
     return found if ended.rowcount == 1 else None
 
@@ -68,6 +127,9 @@ def _keep(connection: Connection, table: str, host: str, digest: bytes, holder: 
     connection.execute(text(_OPEN.format(table=table)), values | {"seconds": holder.seconds_left})
 
 
-def _find(connection: Connection, table: str, host: str, digest: bytes) -> TokenHolder | None:
-    row = connection.execute(text(_FIND.format(table=table)), {"host": host, "digest": digest}).one_or_none()
-    return None if row is None else TokenHolder(row.token_name, bytes(row.token_fingerprint), float(row.seconds_left))
+def _holder(connection: Connection, statement: str, given: dict[str, object]) -> TokenHolder | None:
+    row = connection.execute(text(statement), given).one_or_none()
+    if row is None:
+        return None
+    is_due = bool(getattr(row, "is_due", False))
+    return TokenHolder(row.token_name, bytes(row.token_fingerprint), float(row.seconds_left), is_due)

@@ -29,6 +29,7 @@ console_sessions = table(
     by_host(),
     Column("digest", mysql.BINARY(32), primary_key=True),
     *_token_columns(),
+    stamp("seen_at"),
     Index("ix_console_sessions_expires", "host", "expires_at"),
 )
 

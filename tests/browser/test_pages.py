@@ -16,9 +16,8 @@ from fastapi.routing import APIRoute
 from playwright.sync_api import Browser, expect
 
 from oldhost_sync.api.limits import LETTERS_AT_ONCE_MAX
-from oldhost_sync.console.door import LINK
+from oldhost_sync.console.door import LINK, STREAM
 from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN
-from oldhost_sync.console.live_page import STREAM
 from oldhost_sync.console.pages import PAGES
 from tests.browser import crowd
 from tests.browser.conftest import Stage

@@ -25,6 +25,10 @@ class Door(Protocol):
     @property
     def prefix(self) -> str: ...
 
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """For all answers of this application."""
+
     async def admit(self, request: Request) -> Caller | Response | None:
         """The caller; None if the path needs no caller; or the refusal. May raise a Problem."""
 

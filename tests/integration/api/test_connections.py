@@ -228,23 +228,34 @@ def test_an_address_has_so_many_connections_and_others_have_theirs(app: FastAPI)
         assert other.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
-def test_there_are_so_many_connections_in_all_and_who_leaves_makes_room(app: FastAPI) -> None:
+def test_when_all_are_answered_a_further_connection_is_refused(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STRANGERS_AT_ONCE", 0)
+    monkeypatch.setattr(limits, "STRANGERS_PER_SECOND", 1)
     with served(app, api_connections=3) as address, contextlib.ExitStack() as stack:
-        open_ones = [stack.enter_context(connected(address, f"127.0.0.{number}")) for number in (2, 3, 4)]
-        for each in open_ones:
-            each.sendall(ALIVE)
-            assert each.recv(65_536).startswith(b"HTTP/1.1 200")
+        for number in (2, 3, 4):
+            stack.enter_context(connected(address, f"127.0.0.{number}")).sendall(ALIVE)  # it waits for its turn
         refused = stack.enter_context(connected(address, "127.0.0.5"))
         assert told(read_all(refused)) == (503, "too-many-connections")
-        open_ones[0].close()
-        deadline = time.monotonic() + 10
-        answer = b"HTTP/1.1 503"
-        while answer.startswith(b"HTTP/1.1 503"):
-            assert time.monotonic() < deadline
-            with connected(address, "127.0.0.5") as again:
-                send(again, ALIVE)
-                answer = again.recv(65_536)
-        assert answer.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", ALIVE, POST + b"Content-Length: 9\r\n\r\n{"])
+def test_connections_that_ask_nothing_keep_nobody_out(app: FastAPI, sent: bytes) -> None:
+    sent = sent.replace(b"Bearer shop", b"Bearer nobody")
+    with served(app, api_connections=20, api_connections_per_address=5) as address, contextlib.ExitStack() as stack:
+        person = stack.enter_context(connected(address, "127.0.0.9"))
+        person.sendall(ALIVE)
+        assert person.recv(65_536).startswith(b"HTTP/1.1 200")
+        for number in range(40):
+            silent = stack.enter_context(connected(address, f"127.0.0.{10 + number // 5}"))
+            send(silent, sent)
+            if sent.endswith((b"\r\n\r\n", b"{")):
+                silent.recv(65_536)
+        for _ in range(3):
+            another = stack.enter_context(connected(address, "127.0.0.3"))
+            another.sendall(ALIVE)
+            assert another.recv(65_536).startswith(b"HTTP/1.1 200")
+        person.sendall(ALIVE)
+        assert person.recv(65_536).startswith(b"HTTP/1.1 200"), "an address with few connections keeps them"
 
 
 def test_connections_are_shown(app: FastAPI) -> None:

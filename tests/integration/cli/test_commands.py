@@ -25,6 +25,7 @@ from oldhost_sync.environment import in_database, settings
 from oldhost_sync.settings import Role
 from oldhost_sync.stack.servers import Stack
 from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.console_sessions import TokenHolder, open_session
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.schema_migration import migrate
 from tests.faults.product import ROOT
@@ -488,7 +489,7 @@ ABOUT_A_HOST = {
     "flush": "-r x", "hosts": "", "lost-changes": "", "pause": "-r x", "plan": "--from-now", "resolve": "adopt -r x",
     "resume": "-r x", "resync": "--all -r x", "resync-nightly": "03:30", "resyncs": "", "rules list": "",
     "rules set": "x TXN", "scheduled cancel": "x -r x", "scheduled list": "", "search": "x", "settlement list": "",
-    "settlement verify": "", "settlement write": "", "status": "", "submit": "--entity A-1 --event x --payload {}",
+    "settlement verify": "", "settlement write": "", "sign-ins end": "vera -r x", "sign-ins list": "", "status": "", "submit": "--entity A-1 --event x --payload {}",
     "tokens list": "", "tokens usage": "", "upcoming": "",
 }  # fmt: skip
 
@@ -543,6 +544,18 @@ def test_a_resync_of_what_is_not_there_is_refused(command: Command, of: str) -> 
     refused = command("resync", of, "nosuch", "--reason", "x")
     assert (refused.code, "'nosuch'; nothing is sent again" in refused.err) == (1, True)
     assert command("resyncs").out == "No resync has been requested yet.\n"
+
+
+def test_operators_see_who_is_signed_in_and_sign_them_out(command: Command) -> None:
+    assert command("sign-ins", "list").out == "Nobody is signed in.\n"
+    holder = TokenHolder("vera", b"f" * 32, 600.0)
+    for digest in (b"1" * 32, b"2" * 32):
+        in_database(settings(), lambda c, digest=digest: open_session(c, settings().host, digest, holder))
+    assert [each["name"] for each in command("sign-ins", "list", "--json").json] == ["vera", "vera"]
+    assert command("sign-ins", "end", "vera", "--reason", "left a screen open").out == "2 sign-ins of vera ended.\n"
+    assert command("sign-ins", "list").out == "Nobody is signed in.\n"
+    act = command("audit", "--json").json[0]
+    assert (act["action"], act["reason"]) == ("end-sign-ins", "left a screen open")
 
 
 def test_a_role_takes_its_hosts_from_the_settings(command: Command) -> None:

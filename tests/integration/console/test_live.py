@@ -11,15 +11,17 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.api.limits import SHUTDOWN_SECONDS
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console import live_stream
+from oldhost_sync.console.door import STREAM
 from oldhost_sync.console.layout import PREFIX
-from oldhost_sync.console.live_page import STREAM
 from oldhost_sync.roles.api import ServerOfStreams, configure
 from oldhost_sync.settings import Settings
+from oldhost_sync.store.console_sessions import end_sessions_of
 from oldhost_sync.store.views.load_series import record_sample
 from tests.integration.api.conftest import HOST, ScriptedWriter, a_client
 from tests.integration.console.conftest import an_app, browser
@@ -71,6 +73,46 @@ def test_beyond_the_limit_a_stream_is_refused_and_the_page_is_not(
         assert client.get(PREFIX).status_code == 200
 
 
+def test_one_sign_in_leaves_places_to_others(
+    database_url: str, writer: ScriptedWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_stream, "OF_ONE_SIGN_IN_MAX", 2)
+    monkeypatch.setattr(live_stream, "OF_ONE_TOKEN_MAX", 3)
+    with serving_streams(an_app(database_url, writer)) as address, ExitStack() as clients:
+
+        def a_browser(token: str) -> httpx.Client:
+            return clients.enter_context(browser(address, token))
+
+        one, two, other = a_browser("vera"), a_browser("vera"), a_browser("anna")
+        kept_open = [clients.enter_context(streaming(client)) for client in (one, one, two)]
+        for found in kept_open:
+            next(found)
+        assert one.get(STREAM).status_code == 503
+        assert two.get(STREAM).status_code == 503
+        next(clients.enter_context(streaming(other)))
+
+
+@pytest.mark.parametrize("place", ["here", "in another process", "by an operator"])
+def test_a_stream_ends_with_its_sign_in(
+    database_url: str, writer: ScriptedWriter, engine: Engine, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_stream, "LOOK_SECONDS", 3_600.0)
+    with (
+        serving_streams(an_app(database_url, writer)) as address,
+        browser(address, "vera") as client,
+        streaming(client) as found,
+    ):
+        next(found)
+        if place == "here":
+            client.post(f"{PREFIX}/sign-out")
+        with engine.begin() as connection:
+            if place == "in another process":
+                connection.execute(text("DELETE FROM console_sessions"))
+            elif place == "by an operator":
+                assert end_sessions_of(connection, HOST, "vera") == 1
+        assert list(found) == []
+
+
 def test_open_streams_do_not_hold_up_the_end_of_the_process(database_url: str, writer: ScriptedWriter) -> None:
     with ExitStack() as clients:
         with serving_streams(an_app(database_url, writer)) as address:
@@ -89,9 +131,11 @@ def serving_streams(app: FastAPI) -> Iterator[str]:
     while not server.started:
         assert thread.is_alive()
         thread.join(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join(SHUTDOWN_SECONDS - 1)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(SHUTDOWN_SECONDS - 1)
     assert not thread.is_alive()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timedelta
 
 import httpx
 import pytest
@@ -17,8 +18,8 @@ from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.console.app import ConsoleOptions, mount_console
-from oldhost_sync.console.door import LINK, SESSION_COOKIE, THEME
-from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN
+from oldhost_sync.console.door import LINK, STREAM, THEME
+from oldhost_sync.console.layout import ASSETS, PREFIX, SESSION_COOKIE, SIGN_IN
 from oldhost_sync.console.sign_ins import offer_link
 from tests.integration.api.conftest import HOST, ScriptedWriter, a_token, served
 from tests.integration.console.conftest import an_app, browser
@@ -60,8 +61,64 @@ def test_behind_tls_the_cookie_goes_by_tls_only(database_url: str, writer: Scrip
     options = ConsoleOptions(origin="https://sync.example.com")
     with served(an_app(database_url, writer, options)) as address, browser(address) as client:
         answer = client.post(SIGN_IN, data={"token": "vera"}, headers={"Origin": "https://sync.example.com"})
-        assert "Secure" in answer.headers["set-cookie"]
+        cookie = answer.headers["set-cookie"]
+        assert cookie.startswith(f"__Host-{SESSION_COOKIE}=")
+        assert {"Secure", "HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
         assert client.post(SIGN_IN, data={"token": "vera"}).status_code == 403
+
+
+def test_behind_tls_every_answer_keeps_browsers_on_it(
+    anyone: httpx.Client, database_url: str, writer: ScriptedWriter
+) -> None:
+    options = ConsoleOptions(origin="https://sync.example.com")
+    with served(an_app(database_url, writer, options)) as address, browser(address) as client:
+        for path in (SIGN_IN, "/healthz", "/api/units", f"{PREFIX}/none"):
+            assert client.get(path).headers["strict-transport-security"] == "max-age=31536000"
+    assert "strict-transport-security" not in anyone.get(SIGN_IN).headers
+
+
+def test_a_sign_in_with_the_prefix_lasts_and_ends(database_url: str, writer: ScriptedWriter) -> None:
+    own = {"Origin": "https://sync.example.com"}
+    with (
+        served(an_app(database_url, writer, ConsoleOptions(origin=own["Origin"]))) as address,
+        browser(address) as client,
+    ):
+        cookie = client.post(SIGN_IN, data={"token": "vera"}, headers=own).headers["set-cookie"].partition(";")[0]
+        signed_in = {"Cookie": cookie, **own}
+        assert client.get(PREFIX, headers=signed_in).status_code == 200
+        ended = client.post(SIGN_OUT, headers=signed_in).headers.get_list("set-cookie")
+        assert any("Max-Age=0" in each and f"__Host-{SESSION_COOKIE}=" in each for each in ended)
+        assert client.get(PREFIX, headers=signed_in).status_code == 303
+
+
+def test_the_audit_knows_who_signed_in_and_out(anna: httpx.Client, engine: Engine) -> None:
+    anna.post(SIGN_OUT)
+    with engine.connect() as connection:
+        acts = connection.execute(text("SELECT action, operator, channel, verified FROM operator_audit ORDER BY id"))
+        assert [tuple(act) for act in acts] == [("sign-in", "anna", "console", 1), ("sign-out", "anna", "console", 1)]
+
+
+def test_a_sign_in_that_nobody_uses_ends_and_a_live_page_is_no_use(vera: httpx.Client, engine: Engine) -> None:
+    def unused_for(seconds: int) -> None:
+        with engine.begin() as connection:
+            connection.execute(
+                text(f"UPDATE console_sessions SET seen_at = UTC_TIMESTAMP(6) - INTERVAL {seconds} SECOND")
+            )
+
+    def seen() -> datetime:
+        with engine.connect() as connection:
+            found: datetime = connection.execute(text("SELECT seen_at FROM console_sessions")).scalar_one()
+            return found
+
+    unused_for(7_000)
+    before = seen()
+    with vera.stream("GET", STREAM) as stream:
+        assert stream.status_code == 200
+    assert seen() == before
+    assert vera.get(PREFIX).status_code == 200
+    assert seen() > before + timedelta(seconds=6_900)
+    unused_for(7_300)
+    assert vera.get(PREFIX).status_code == 303
 
 
 def test_the_database_knows_no_secret(anna: httpx.Client, engine: Engine) -> None:
