@@ -58,7 +58,7 @@ class TokenHolder:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSession:
+class ConsoleSession:
     """One sign-in to the console, as operators see it."""
 
     name: str
@@ -92,12 +92,12 @@ def lasting_sessions(
     return frozenset(bytes(row.digest) for row in connection.execute(statement, given))
 
 
-def open_sessions(connection: Connection, host: str, idle_seconds: float) -> list[OpenSession]:
+def open_sessions(connection: Connection, host: str, idle_seconds: float) -> list[ConsoleSession]:
     """Who is signed in, by name, the newest first."""
     statement = f"SELECT token_name, created_at, seen_at, expires_at {_LASTING} ORDER BY token_name, created_at DESC"
     rows = connection.execute(text(statement), {"host": host, "idle": idle_seconds})
     utc = [(row.token_name, *(each.replace(tzinfo=UTC) for each in row[1:])) for row in rows]
-    return [OpenSession(*each) for each in utc]
+    return [ConsoleSession(*each) for each in utc]
 
 
 def end_sessions_of(connection: Connection, host: str, name: str) -> int:
