@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -489,8 +490,8 @@ ABOUT_A_HOST = {
     "flush": "-r x", "hosts": "", "lost-changes": "", "pause": "-r x", "plan": "--from-now", "resolve": "adopt -r x",
     "resume": "-r x", "resync": "--all -r x", "resync-nightly": "03:30", "resyncs": "", "rules list": "",
     "rules set": "x TXN", "scheduled cancel": "x -r x", "scheduled list": "", "search": "x", "settlement list": "",
-    "settlement verify": "", "settlement write": "", "sign-ins end": "vera -r x", "sign-ins list": "", "status": "", "submit": "--entity A-1 --event x --payload {}",
-    "tokens list": "", "tokens usage": "", "upcoming": "",
+    "settlement verify": "", "settlement write": "", "status": "", "submit": "--entity A-1 --event x --payload {}",
+    "sign-ins end": "vera -r x", "sign-ins list": "", "tokens list": "", "tokens usage": "", "upcoming": "",
 }  # fmt: skip
 
 
@@ -549,8 +550,9 @@ def test_a_resync_of_what_is_not_there_is_refused(command: Command, of: str) -> 
 def test_operators_see_who_is_signed_in_and_sign_them_out(command: Command) -> None:
     assert command("sign-ins", "list").out == "Nobody is signed in.\n"
     holder = TokenHolder("vera", b"f" * 32, 600.0)
+    host = settings().host
     for digest in (b"1" * 32, b"2" * 32):
-        in_database(settings(), lambda c, digest=digest: open_session(c, settings().host, digest, holder))
+        in_database(settings(), partial(open_session, host=host, digest=digest, holder=holder))
     assert [each["name"] for each in command("sign-ins", "list", "--json").json] == ["vera", "vera"]
     assert command("sign-ins", "end", "vera", "--reason", "left a screen open").out == "2 sign-ins of vera ended.\n"
     assert command("sign-ins", "list").out == "Nobody is signed in.\n"
