@@ -39,7 +39,6 @@ DOCUMENT = "/openapi.json"
 # The default for the API's answers; pages (the console) set their own policy.
 _CONTENT_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"x-frame-options", b"DENY")]
-_READS = frozenset({"GET", "HEAD"})
 _NO_STORE = (b"cache-control", b"no-store")
 
 
@@ -147,7 +146,7 @@ class ApiMiddleware:
 
     async def _known(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller, path = scope.get(CALLER_KEY), scope["path"]
-        if not isinstance(caller, Caller) or scope["method"] not in _READS:
+        if not isinstance(caller, Caller) or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
         try:
