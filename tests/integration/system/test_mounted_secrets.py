@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
 
 import httpx
 import pytest
 from temporalio.client import Client
 
+from oldhost_sync.temporal.client import writer_handle
 from oldhost_sync.temporal.writer_client import WriterClient
 from oldhost_sync.watched_file import LOOKED_AT_EVERY_SECONDS
 from tests.faults.product import Product
 from tests.integration.api.conftest import a_token
+from tests.integration.system.changes import record
 from tests.mounted_secret import MountedSecret
 from workflows.messages import OperatorRequest
 
@@ -65,3 +68,25 @@ def test_an_act_under_a_key_that_was_removed_from_the_secret_is_not_verified(pro
     secret.replace(acts=new)
     product.wait_for("the refusal", lambda: not is_verified(), seconds=SOON_SECONDS)
     assert old not in product.children["worker"].said()
+
+
+def test_relay_and_worker_encrypt_with_the_key_that_the_secret_has_now(product: Product, tmp_path: Path) -> None:
+    old, new = (f"{name}={base64.b64encode(bytes([byte]) * 32).decode()}" for name, byte in (("2026", 1), ("2027", 2)))
+    secret = MountedSecret(tmp_path / "keys", temporal=old)
+    product.start("relay", temporal_keys_file=secret["temporal"])
+    product.start_worker(temporal_keys_file=secret["temporal"])
+
+    async def stored(client: Client) -> bytes:
+        found = await writer_handle(client, product.host).fetch_history()
+        return b"".join(event.SerializeToString() for event in found.events)
+
+    def named() -> tuple[bool, bool]:
+        (change_id,) = record(product, 1)
+        product.wait_for("the change", lambda: product.fates()[change_id] == "APPLIED")
+        history = product.ask(stored)
+        return b"2026" in history, b"2027" in history
+
+    assert named() == (True, False)
+    secret.replace(temporal=f"{new}\n{old}\n")
+    product.wait_for("the new key in use", lambda: named() == (True, True), seconds=60)
+    assert [child for child in product.children.values() if not child.running] == []
