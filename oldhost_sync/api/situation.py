@@ -254,8 +254,8 @@ def _stops(sight: Observations) -> Iterator[Stop]:
         known = [ban.began_at if ban else None, _opened(condition, {"ban"})]
         since = min((at for at in known if at is not None), default=None)
         until = ban.until if ban else sight.at + timedelta(milliseconds=left_ms) if left_ms else None
-        why = ban.cause if ban else "OldHost refuses everything."
-        yield Stop(Word.BANNED, f"{_ASKED} {why}" if is_asked else why, since, None if is_asked else until)
+        why = _ASKED if is_asked else "OldHost refuses everything."
+        yield Stop(Word.BANNED, ban.cause if ban else why, since, until)
 
 
 def _decision(sight: Observations) -> str:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
@@ -30,8 +32,11 @@ from oldhost_sync.relay.writer_watch import (
 )
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, Writers
 from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
-from oldhost_sync.temporal.writer_health import WriterHealth, trouble
+from oldhost_sync.store.views.processes import read_workers
+from oldhost_sync.store.views.worker_silence import worker_silence
+from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, trouble
 
 logger = logging.getLogger(__name__)
 
@@ -133,9 +138,19 @@ class Watchdog:
             seen = await self._ask(name)
             host.trouble = "Temporal does not answer" if isinstance(seen, TemporalAway) else trouble(seen)
             host.hinders_roles = isinstance(seen, TemporalAway) or seen.hinders_roles
-            for action in host.watch.look(seen, now, waiting=found.outstanding):
+            silence = await self._silence(name, seen)
+            for action in host.watch.look(seen, now, waiting=found.outstanding, silence=silence):
                 with failures.of(name):
                     await self._act(name, action)
+
+    async def _silence(self, host: str, seen: WriterHealth | TemporalAway) -> str:
+        """That no worker is at work, by the workers' own reports: Temporal remembers a frozen one as polling."""
+        if isinstance(seen, TemporalAway) or seen.state not in {WriterState.FAILING, WriterState.NO_WORKER}:
+            return ""
+        with suppress(StoreError, DBAPIError):
+            silence = worker_silence(await self.transactions.look(lambda connection: read_workers(connection, host)))
+            return f"{silence.why} {silence.step}" if silence else ""
+        return ""
 
     async def _ask(self, host: str) -> WriterHealth | TemporalAway:
         try:

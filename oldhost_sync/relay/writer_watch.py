@@ -18,6 +18,9 @@ CLOSED, PAUSED, FAILING, NO_WORKER, AWAY = KINDS = (
     "temporal-away",
 )
 
+# Alerts whose cause may be that no worker is at work.
+WORKERS_NEEDED = {FAILING, NO_WORKER}
+
 # How long a problem lasts before it raises an alert. Including detection (a check every few seconds, 8 s for an untaken
 # task), the alert is raised well within the 30 s that are promised for emergencies.
 LASTS_SECONDS = {FAILING: 6.0, NO_WORKER: 6.0, AWAY: 10.0}
@@ -82,9 +85,13 @@ class WriterWatch:
         """Whether nothing was wrong at the last check."""
         return not self._trouble
 
-    def look(self, seen: WriterHealth | TemporalAway, now: float, *, waiting: bool) -> list[Action]:
-        """What to do now; a start comes first, since it waits for no row."""
+    def look(self, seen: WriterHealth | TemporalAway, now: float, *, waiting: bool, silence: str = "") -> list[Action]:
+        """What to do now; a start comes first, since it waits for no row. `silence`: that no worker is at work, and
+        which was there last.
+        """
         kind, message = _trouble(seen, waiting=waiting)
+        if silence and kind in WORKERS_NEEDED:
+            message = f"{silence} Temporal says: {message}"
         if kind != self._trouble:
             self._trouble, self._since = kind, now
         actions: list[Action] = []

@@ -88,6 +88,24 @@ def test_trouble_is_told_of_once_and_closed_when_it_is_over(engine: Engine) -> N
     assert open_alerts(engine) == []
 
 
+@pytest.mark.parametrize("state", [WriterState.FAILING, WriterState.NO_WORKER])
+def test_a_worker_that_is_silent_is_named_first_whatever_temporal_makes_of_it(
+    engine: Engine, state: WriterState
+) -> None:
+    """A frozen one is remembered as polling, and the task that it holds is not finished in time."""
+    recorded(engine)
+    change_sql(
+        engine,
+        f"INSERT INTO workers (host, name, knows_release, seen_at) VALUES ('{HOST}', 'w1', 1, "
+        "UTC_TIMESTAMP(6) - INTERVAL 60 SECOND)",
+    )
+    asyncio.run(Stage(engine, KnownWriters(WriterHealth(state, "its task waits"))).looks(0, 3, 6, 9))
+    (alert,) = rows(engine, "SELECT message FROM alerts WHERE is_open")
+    assert alert["message"].startswith("Worker w1 is silent since")
+    assert "Restart worker w1" in alert["message"]
+    assert "its task waits" in alert["message"]
+
+
 def test_a_writer_that_has_ended_is_started_by_one_look_though_an_alert_is_locked(engine: Engine) -> None:
     recorded(engine)
     asyncio.run(Stage(engine, KnownWriters(None)).looks(0, 10))

@@ -120,7 +120,13 @@ def test_while_oldhost_is_asked_whether_the_ban_is_over_the_ban_is_not_over() ->
     asked = {"state": "HALF_OPEN", "reason": "", "remaining_ms": 0}
     said = judge(Observations(NOW, a_writer("CONNECTING", breaker=asked), condition=a_condition("ban")))
     assert (said.word, said.since, said.until) == (Word.BANNED, EARLIER, None)
-    assert said.why.startswith("The ban may be over: OldHost is being asked.")
+    assert said.why == "The ban may be over: OldHost is being asked."
+
+
+def test_that_oldhost_is_asked_early_changes_nothing_of_the_ban_that_it_told_of() -> None:
+    asked = {"state": "HALF_OPEN", "reason": "", "remaining_ms": 0}
+    said = judge(Observations(NOW, a_writer("CONNECTING", breaker=asked), condition=a_condition("ban", ban=BAN)))
+    assert (said.word, said.since, said.until, said.why) == (Word.BANNED, EARLIER, LATER, BAN.cause)
 
 
 def test_a_ban_says_since_when_and_until_when_and_why_as_far_as_the_ledger_knows() -> None:
@@ -266,6 +272,15 @@ def test_of_several_signs_that_there_is_no_writer_the_oldest_counts() -> None:
     condition = replace(a_condition("no-worker"), workers=[a_worker(EARLIER - timedelta(seconds=9))])
     found = judge(Observations(NOW, None, "nobody answers", "no-worker", condition, writer_away_since=NOW))
     assert found.since == EARLIER - timedelta(seconds=9)
+
+
+def test_what_temporal_s_records_advise_is_the_next_step() -> None:
+    """The tasks go to a version of another worker deployment: no start of a worker and no new run changes that."""
+    condition = replace(a_condition("no-worker"), workers=[a_worker(NOW, at_work=True)])
+    cure = "`temporal worker deployment set-current-version …` gives them back to our workers"
+    said = judge(Observations(NOW, None, "its tasks go to others", "no-worker", condition, writer_step=cure))
+    assert said.next_step == f"{cure}."
+    assert said.why.startswith("Its tasks go to others.")
 
 
 def test_without_the_database_it_is_told_since_when_if_that_was_seen() -> None:
