@@ -6,7 +6,7 @@ from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.refused_request import RefusedRequest
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
-from oldhost_sync.oldhost.retry_after import retry_after_seconds, told_by_header
+from oldhost_sync.oldhost.retry_after import told_by_header
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
     Banned,
@@ -31,7 +31,7 @@ def ask(
     )
     response = connection.finish(while_waiting=beat)
     reply_timeout.answered(clock() - began, operation=False)
-    answer, seconds = read_ask(response.status, response.body), retry_after_seconds(response.retry_after, response.date)
-    return (
-        RefusedRequest(response.status, seconds) if isinstance(answer, Ambiguous) else told_by_header(answer, seconds)
-    )
+    answer = read_ask(response.status, response.body)
+    if isinstance(answer, Ambiguous):
+        return RefusedRequest(response.status, response.seconds_asked)
+    return told_by_header(answer, response.seconds_asked)

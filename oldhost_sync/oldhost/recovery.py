@@ -255,6 +255,7 @@ class Opening:
             limits=self.limits,
             reply_timeout=self.reply_timeout,
             first_contact=self.first_contact,
+            pace=self.pace,
             listener=self.listener,
         )
         bound = [to_wire(ref) for ref in found.bound]
@@ -382,7 +383,6 @@ class Opening:
                 return self._refused(answer)
 
     def _refused(self, refusal: RefusedRequest | str) -> OpeningPostponed:
-        """A whole answer that is none: the next connections follow after growing pauses."""
         return self.pace.refused(self.clock(), refusal, self.limits.ban_seconds)
 
     def _hung_up(self, connection: HostConnection, answers: int) -> OpeningPostponed:

@@ -22,6 +22,16 @@ class RefusedRequest:
             return "credentials"
         return "refused" if self.status >= HTTPStatus.BAD_REQUEST else "unreadable"
 
+    @property
+    def is_of_us(self) -> bool:
+        """Whether it would meet any request of ours, not just one operation for its content."""
+        wants_less = self.status == HTTPStatus.TOO_MANY_REQUESTS or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return self.status in CREDENTIALS or wants_less
+
+    @property
+    def asks_all_to_wait(self) -> bool:
+        return self.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
+
     def __str__(self) -> str:
         asks = "" if self.retry_after is None else f", and asks us to wait {self.retry_after:g} s"
         return f"{_WHAT[self.reason]}: status {self.status}{_phrase(self.status)}{asks}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from oldhost_sync.oldhost.connection_end import Ending
+from oldhost_sync.oldhost.retry_after import retry_after_seconds
 
 # Head and body, with what comes before them. The protocol's longest answer has some hundred bytes; a proxy's HTML error
 # page still fits.
@@ -35,6 +36,11 @@ class Response:
     ending: Ending = field(default=Ending.NONE, compare=False)
     retry_after: str = field(default="", compare=False)
     date: str = field(default="", compare=False)
+
+    @property
+    def seconds_asked(self) -> float | None:
+        """How long we are asked to wait; None: nothing readable is said."""
+        return retry_after_seconds(self.retry_after, self.date)
 
 
 class ResponseReader:

@@ -40,7 +40,6 @@ from oldhost_sync.oldhost.wire import (
     Rejected,
     Said,
     encode_sync,
-    read_answer,
     said_by,
 )
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey
@@ -307,8 +306,8 @@ class RunningSend:
             return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))
         time = AnswerTime(began, listened, worked, self._clock(), came)
         if not response.reusable:
-            self._shared.close("OldHost ended the connection after its answer")
-        answer = read_answer(response.status, response.body, operation.nonce)
+            self._shared.close(f"OldHost ended the connection after its answer: {response.ending}")
+        answer = self._shared.read(response, operation.nonce, self._beat)
         self._said = said_by(response.status, response.body, operation.nonce)
         self._learn(answer, time)
         return answer

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
+from oldhost_sync.oldhost.connection_pace import ConnectionPace
 from oldhost_sync.oldhost.errors import HostError, LedgerError
 from oldhost_sync.oldhost.exchange import ExchangeListener
-from oldhost_sync.oldhost.expected_nonce import ask
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
@@ -46,6 +46,7 @@ class Session:
         limits: SessionLimits,
         reply_timeout: ReplyTimeout,
         first_contact: FirstContact,
+        pace: ConnectionPace,
         listener: ExchangeListener | None = None,
     ) -> None:
         self.epoch = epoch
@@ -60,6 +61,7 @@ class Session:
             reply_timeout,
             MarkTime(limits),
             first_contact,
+            pace,
             listener,
         )
 
@@ -143,7 +145,7 @@ class Session:
         return ended
 
     def _probe(self, beat: Heartbeat) -> int:
-        answer = ask(self._shared.connection, self._shared.limits, beat, self._shared.clock, self._shared.reply_timeout)
+        answer = self._shared.ask(beat)
         if isinstance(answer, Expected):
             if answer.nonce != self._pipeline.next_nonce:
                 self.close(f"OldHost expects nonce {answer.nonce}, we expected {self._pipeline.next_nonce}")

@@ -7,16 +7,22 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
+from oldhost_sync.oldhost.connection_pace import ConnectionPace
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
 from oldhost_sync.oldhost.exchange import Exchange, ExchangeListener
+from oldhost_sync.oldhost.expected_nonce import Told, ask
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger, Reserved
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.mark_time import MarkTime
 from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
+from oldhost_sync.oldhost.nonce_question import answered_with_count
 from oldhost_sync.oldhost.refusal import Unwritten, kind
+from oldhost_sync.oldhost.refused_request import RefusedRequest
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
-from oldhost_sync.oldhost.wire import Answer, Banned, Replay
+from oldhost_sync.oldhost.response import Response
+from oldhost_sync.oldhost.retry_after import told_by_header
+from oldhost_sync.oldhost.wire import Answer, Banned, Replay, Unlisted, read_answer
 
 T = TypeVar("T")
 
@@ -34,6 +40,7 @@ class SharedConnection:
     reply_timeout: ReplyTimeout
     mark_time: MarkTime
     first_contact: FirstContact
+    pace: ConnectionPace
     listener: ExchangeListener | None = None
 
     def exchanged(
@@ -43,6 +50,26 @@ class SharedConnection:
         if self.listener is not None:
             seconds = self.clock() - began
             self.listener(Exchange(operation, self.epoch, kind(answer), seconds, accepted_at_ms))
+
+    def ask(self, beat: Heartbeat) -> Told:
+        """Ask for the expected nonce, by the thread that holds the wire; raises HostErrors."""
+        return ask(self.connection, self.limits, beat, self.clock, self.reply_timeout)
+
+    def read(self, response: Response, nonce: int, beat: Heartbeat) -> Answer:
+        """The answer to the operation with `nonce`, whose thread holds the wire."""
+        answer = told_by_header(read_answer(response.status, response.body, nonce), response.seconds_asked)
+        answer = answered_with_count(answer, response, nonce, lambda: self.ask(beat))
+        self._keep_pace(answer, response)
+        return answer
+
+    def _keep_pace(self, answer: Answer, response: Response) -> None:
+        """Note whether OldHost refuses us, not just this operation. Only 429 and 503 ask us to wait with all others."""
+        refusal = RefusedRequest(response.status, response.seconds_asked)
+        if isinstance(answer, Unlisted) and refusal.is_of_us:
+            seconds_max = self.limits.ban_seconds if refusal.asks_all_to_wait else 0.0
+            self.pace.refused(self.clock(), refusal, seconds_max, operation=True)
+        else:
+            self.pace.answered(operation=True)
 
     def close(self, reason: str) -> None:
         """Write nothing more. The connection is closed at once, or as soon as the operation on the wire has ended."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
@@ -47,7 +48,9 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """200 for our own nonce: consumed, applied. `surprise`: what else it says contradicts that; empty: nothing."""
+    """200, or another 2xx, for our own nonce: consumed, applied. `surprise`: what else it says contradicts that, if
+    anything does.
+    """
 
     expected: int | None
     surprise: str = ""
@@ -55,10 +58,11 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """422: refused for its content; `consumed` says whether the nonce is used up."""
+    """422: refused for its content; `consumed` says whether the nonce is used up, `is_told`: by OldHost's own words."""
 
     reason: str
     consumed: bool
+    is_told: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
     fields = _json_object(body)
     if fields is None:
         return Unlisted(f"status {status} without a JSON object")
-    if status == 200:
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return _read_applied(fields, nonce)
     error = fields.get("error")
     if status == 422 and error == "rejected":
@@ -255,7 +259,7 @@ def _read_rejected(fields: Mapping[str, Any], nonce: int) -> Answer:
         return Unlisted("rejected, with an invalid expected nonce")
     if expected not in {None, nonce, nonce + 1}:
         return Unlisted(f"rejected {nonce}, but expects {expected}")
-    return Rejected(_text(fields.get("reason")), consumed=expected != nonce)
+    return Rejected(_text(fields.get("reason")), consumed=expected != nonce, is_told=expected is not None)
 
 
 def _read_refusal(status: int, fields: Mapping[str, Any]) -> Banned | Busy | ConnectionInUse | None:

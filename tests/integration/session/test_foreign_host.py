@@ -11,7 +11,7 @@ from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.policy.events import OpeningPostponed
 from oldhost_sync.store.views.ban import read_ban
 from tests.conformance.maria_world import HOST
-from tests.foreign_host.answer import Answer, expects, page
+from tests.foreign_host.answer import Answer, Effect, applied, expects, page
 from tests.integration.session.foreign_stage import ForeignStage
 from tests.integration.session.stage import Process, outcomes, send
 
@@ -165,3 +165,82 @@ def test_a_ban_that_ends_early_is_noticed_when_the_configured_time_is_over(forei
     assert isinstance(foreign.open(), Opened)
     with foreign.world.engine.connect() as connection:
         assert read_ban(connection, HOST) is None
+
+
+@pytest.mark.parametrize("status", [200, 201, 203, 299])
+def test_an_answer_that_names_our_nonce_as_used_is_an_apply_whatever_its_status(
+    foreign: ForeignStage, status: int
+) -> None:
+    foreign.host.always = lambda request: applied(request.nonce or 0, status=status) if request.is_operation else None
+    ids = [foreign.world.record(f"u{number}") for number in range(4)]
+    assert outcomes(send(foreign.session(), ids)) == ["APPLIED"] * 4
+    assert (foreign.applied_ids(), len(foreign.host.connected_at)) == (ids, 1)
+    foreign.check_clean()
+
+
+@pytest.mark.parametrize("status", [200, 201, 204])
+def test_an_empty_yes_and_a_count_that_moved_on_by_ours_are_an_apply_without_a_new_session(
+    foreign: ForeignStage, status: int
+) -> None:
+    foreign.host.always = lambda request: Answer(status, effect=Effect.APPLIES) if request.is_operation else None
+    ids = [foreign.world.record(f"u{number}") for number in range(4)]
+    assert outcomes(send(foreign.session(), ids)) == ["APPLIED"] * 4
+    assert (foreign.applied_ids(), len(foreign.host.connected_at)) == (ids, 1)
+    assert [foreign.world.outcome(one)[0] for one in ids] == ["APPLIED"] * 4
+    foreign.check_clean()
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(204), Answer(202, effect=Effect.APPLIES), page(200, effect=Effect.APPLIES), Answer(201)]
+)
+def test_a_yes_without_our_nonce_or_without_the_count_is_no_apply(foreign: ForeignStage, answer: Answer) -> None:
+    """A proxy's login page, 202, and a 204 after which the number is still free."""
+    foreign.host.operations.append(answer)
+    change_id = foreign.world.record()
+    assert outcomes(send(foreign.session(), [change_id])) == ["BOUND"]
+    assert foreign.world.outcome(change_id) == (None, None)
+
+
+def test_a_count_that_moved_on_by_more_than_ours_makes_an_empty_yes_no_apply(foreign: ForeignStage) -> None:
+    foreign.host.operations.append(Answer(204, effect=Effect.APPLIES))
+    session = foreign.session()
+    foreign.host.asks.append(expects(503))
+    assert outcomes(send(session, [foreign.world.record()])) == ["BOUND"]
+
+
+def test_a_rejection_that_used_no_number_and_does_not_say_so_is_a_rejection_and_the_next_one_goes_on(
+    foreign: ForeignStage,
+) -> None:
+    silent_no = Answer(422, {"error": "rejected", "reason": "no such unit"})
+    foreign.host.operations.append(silent_no)
+    ids = [foreign.world.record(f"u{number}") for number in range(3)]
+    assert outcomes(send(foreign.session(), ids[:1])) == ["DEAD"]
+    assert outcomes(send(foreign.session(), ids[1:])) == ["APPLIED"] * 2
+    assert (foreign.applied_ids(), foreign.world.halted()) == (ids[1:], None)
+    assert [one.nonce for one in foreign.host.ended] == [501, 501, 502]
+    foreign.check_clean()
+
+
+def test_a_rejection_that_used_its_number_and_does_not_say_so_needs_no_new_session(foreign: ForeignStage) -> None:
+    foreign.host.operations.append(Answer(422, {"error": "rejected", "reason": "no"}, effect=Effect.REJECTS))
+    ids = [foreign.world.record(f"u{number}") for number in range(2)]
+    assert outcomes(send(foreign.session(), ids)) == ["DEAD", "APPLIED"]
+    assert len(foreign.host.connected_at) == 1
+    foreign.check_clean()
+
+
+def test_a_host_that_answers_questions_and_refuses_operations_gets_six_connections_a_minute(
+    foreign: ForeignStage,
+) -> None:
+    foreign.host.always = lambda request: page(401) if request.is_operation else None
+    change_id, process = foreign.world.record(), Process()
+    while process.clock_offset < 60:
+        outcome = foreign.open(process)
+        if isinstance(outcome, OpeningPostponed):
+            process.clock_offset += outcome.wait_ms / 1000
+            foreign.world.age(outcome.wait_ms / 1000)
+        else:
+            assert isinstance(outcome, Opened)
+            send(outcome.session, [change_id])
+    connections = {one.connection for one in foreign.host.requests if one.is_operation}
+    assert 2 <= len(connections) <= 6
