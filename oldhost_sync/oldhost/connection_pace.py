@@ -9,9 +9,12 @@ from __future__ import annotations
 from oldhost_sync.oldhost.refused_request import RefusedRequest
 from oldhost_sync.policy.events import OpeningPostponed
 
-# From one refusal to the next connection; the last one stays. So there are connections after 0, 1, 3, 7, 15, 31 and
-# 61 s.
-PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+# From one refused question to the next connection; the last one stays. So there are connections after 0, 1, 3, 7, 15,
+# 31 and 61 s.
+QUESTION_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+# From one refused operation. The first may be the fault of that operation alone, and whether its nonce is used can be
+# asked at once; then there is one connection each settle time anyway. An emergency of another unit must not wait longer.
+OPERATION_PAUSES = (0.0, 12.5)
 
 
 class ConnectionPace:
@@ -33,9 +36,10 @@ class ConnectionPace:
         """
         self._refused[operation] += 1
         self._refusal = refusal
-        pause = PAUSES[min(max(self._refused.values()), len(PAUSES)) - 1]
+        pauses = OPERATION_PAUSES if operation else QUESTION_PAUSES
+        pause = pauses[min(self._refused[operation], len(pauses)) - 1]
         asked = refusal.retry_after or 0.0 if isinstance(refusal, RefusedRequest) else 0.0
-        self._not_before = now + max(pause, min(asked, seconds_max))
+        self._not_before = max(self._not_before, now + max(pause, min(asked, seconds_max)))
         return self._postponed(now)
 
     def answered(self, *, operation: bool) -> None:
@@ -43,6 +47,11 @@ class ConnectionPace:
         self._refused[operation] = 0
         if not any(self._refused.values()):
             self._not_before = 0.0
+
+    @property
+    def is_operation_refused(self) -> bool:
+        """Whether the last operation was: asking again and again before the settle time is over tells nothing new."""
+        return self._refused[True] > 0
 
     def postpones(self, now: float) -> OpeningPostponed | None:
         """That no connection is due yet, and why."""

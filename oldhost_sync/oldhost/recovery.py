@@ -151,12 +151,12 @@ class Opening:
 
     def _look_early(self, taken: TakenOver, over_at: float) -> Ended | None:
         """Some operation may be applied late. But an expected nonce beyond all those that may have been written proves
-        that they were applied: only "not applied yet" has to wait for the settle time. So ask at once, then repeatedly.
-
-        The end of the settle time is waited for here, if it is near (None: it has come); else the writer waits.
+        that theirs are used: only "not used yet" has to wait for the settle time. So ask at once, then repeatedly. The
+        end of that time is waited for here, if it is near (None: it has come); else the writer waits.
         """
         until = self.clock() + taken.settle_wait_ms / 1000
-        also, pauses = "", () if taken.newest_written is None else (0.0, *self.limits.early_look_pauses)
+        again = () if self.pace.is_operation_refused else self.limits.early_look_pauses
+        also, pauses = "", () if taken.newest_written is None else (0.0, *again)
         for pause in pauses:
             if self.clock() + pause >= until:
                 break

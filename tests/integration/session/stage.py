@@ -232,8 +232,9 @@ class Stage:
     def opening(self, process: Process | None = None) -> Opened:
         outcome = self.open(process)
         while isinstance(outcome, OpeningPostponed):
-            assert outcome.reason in {"settle", "ban", "connection", "in-use"}, outcome
-            if outcome.reason not in {"connection", "in-use"}:
+            assert outcome.reason in {"settle", "ban", "connection", "in-use", "refused", "credentials"}, outcome
+            self.pace = ConnectionPace()
+            if outcome.reason in {"settle", "ban"}:
                 self.world.age(outcome.wait_ms / 1000)
             outcome = self.open(process)
         assert isinstance(outcome, Opened), outcome

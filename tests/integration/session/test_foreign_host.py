@@ -113,7 +113,6 @@ def test_after_a_refusal_a_good_answer_ends_the_pauses(foreign: ForeignStage) ->
     [
         ({"version": "1.0"}, "it speaks HTTP/1.0"),
         ({"headers": {"Connection": "close"}}, "its answer says 'Connection: close'"),
-        ({"ends": True}, "without announcing it"),
     ],
 )
 def test_a_host_that_ends_each_connection_is_told_apart_by_how(

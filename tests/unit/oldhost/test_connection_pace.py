@@ -29,7 +29,7 @@ def test_a_host_that_refuses_questions_gets_six_connections_a_minute_at_most() -
 
 
 def test_answered_questions_do_not_shorten_the_pauses_after_refused_operations() -> None:
-    assert connections(ConnectionPace(), 61.0, operation=True) == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0]
+    assert connections(ConnectionPace(), 50.0, operation=True) == [0.0, 0.0, 12.5, 25.0, 37.5]
 
 
 def test_an_answered_operation_ends_the_pauses() -> None:
@@ -37,11 +37,14 @@ def test_an_answered_operation_ends_the_pauses() -> None:
     pace.refused(0.0, REFUSAL, 900.0, operation=True)
     pace.answered(operation=True)
     assert pace.postpones(0.0) is None
-    assert pace.refused(0.0, REFUSAL, 900.0, operation=True).wait_ms == 1_000
+    assert not pace.is_operation_refused
+    pace.refused(0.0, REFUSAL, 0.0, operation=True)
+    assert pace.postpones(0.0) is None
 
 
 def test_what_the_host_asks_for_is_the_least_pause_up_to_a_limit() -> None:
     pace = ConnectionPace()
+    assert pace.refused(0.0, RefusedRequest(429, 0.0), 900.0).wait_ms == 1_000
     assert pace.refused(0.0, RefusedRequest(429, 120.0), 900.0).wait_ms == 120_000
+    assert pace.refused(0.0, RefusedRequest(429, 0.0), 900.0).wait_ms == 120_000
     assert pace.refused(0.0, RefusedRequest(429, 86_400.0), 900.0).wait_ms == 900_000
-    assert pace.refused(0.0, RefusedRequest(429, 0.0), 900.0).wait_ms == 4_000
