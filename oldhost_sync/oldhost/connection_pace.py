@@ -13,7 +13,8 @@ from oldhost_sync.policy.events import OpeningPostponed
 # 31 and 61 s.
 QUESTION_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # From one refused operation. The first may be the fault of that operation alone, and whether its nonce is used can be
-# asked at once; then there is one connection each settle time anyway. An emergency of another unit must not wait longer.
+# asked at once; then there is one connection each settle time anyway. An emergency of another unit must not wait
+# longer.
 OPERATION_PAUSES = (0.0, 12.5)
 
 
