@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: $(VENV)/.installed mariadb composes  ## virtual environment, locked packages, MariaDB's server
+setup: $(VENV)/.installed mariadb  ## virtual environment, locked packages, MariaDB's server
 
 demo: setup  ## the half-hour peak, time-compressed, with a ban in the middle
 	$(BIN)/oldhost-sync demo
@@ -34,13 +34,13 @@ demo: setup  ## the half-hour peak, time-compressed, with a ban in the middle
 up: setup  ## the whole product on this machine, until Ctrl-C
 	$(BIN)/oldhost-sync up
 
-test: setup chromium galera  ## all tests, the quick ones first
+test: setup chromium galera composes  ## all tests, the quick ones first
 	$(PYTEST) -m "not exhaustive" $(PYTEST_OPTIONS)
 
 exhaustive: setup  ## every single fault, and every pair while an operation is in doubt
 	$(BIN)/python -m pytest -m exhaustive tests/exhaustive
 
-check: lint fast  ## linters, types, import contracts and the fast tests
+check: composes lint fast  ## linters, types, import contracts and the fast tests
 
 fast: $(VENV)/.installed  ## the fast tests
 	$(PYTEST) -q -m "not slow and not exhaustive" $(FAST) $(PYTEST_OPTIONS)
