@@ -62,20 +62,24 @@ __all__ = [
     "workers",
 ]
 
+# The last part of the names of the constraints that bound the size of a state.
+STATE_SIZE = "state_size"
 CLASSES = ("EMERGENCY", "TXN", "LWW")
 OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED")
 
 
-def _shadow_columns() -> list[Any]:
+def _shadow_columns(table_name: str) -> list[Any]:
     """The columns of every shadow row. `state` is {event_type: last accepted payload}. Whether OldHost has it is
     derived when it is read (store/views/sync_status.py): to store it, each fate would have to lock a row that
-    applications may keep locked for long.
+    applications may keep locked for long. A change that would make it larger than it may be is refused.
     """
+    size = f"OCTET_LENGTH(state) <= {limits.STATE_BYTES_MAX}"
     return [
         Column("state", JSON, nullable=False),
         Column("newest_change_id", BigInteger),
         stamp("created_at"),
         stamp("updated_at"),
+        CheckConstraint(size, name=f"ck_{table_name}_{STATE_SIZE}"),
     ]
 
 
@@ -86,7 +90,7 @@ units = table(
     Column("name", String(255)),
     Column("property_id", text_id(limits.ID_LENGTH_MAX)),
     Column("status", String(64)),
-    *_shadow_columns(),
+    *_shadow_columns("units"),
     # Lists of units by property or by name, in id order.
     Index("ix_units_property", "host", "property_id", "id"),
     Index("ix_units_name", "host", "name", "id"),
@@ -97,7 +101,7 @@ entities = table(
     by_host(),
     Column("entity_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), primary_key=True),
     Column("id", text_id(limits.ID_LENGTH_MAX), primary_key=True),
-    *_shadow_columns(),
+    *_shadow_columns("entities"),
     # An id of any entity type (search).
     Index("ix_entities_id", "host", "id"),
 )

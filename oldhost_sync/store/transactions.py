@@ -62,7 +62,7 @@ RETRIABLE_ERRORS = {
 DUPLICATE_KEY = 1062
 NULL_REFUSED = 1048
 # A violated CHECK raises an OperationalError, like the errors of a failing server.
-_CHECK_VIOLATED = 4025
+CHECK_VIOLATED = 4025
 # The account, or the right to one statement, is refused: by mistake, during maintenance, or until somebody grants it.
 _NO_RIGHT_ERRORS = {
     1142: "access denied to a table",
@@ -174,7 +174,7 @@ def told(error: Exception) -> str:
 
 def is_the_values_fault(error: DBAPIError) -> bool:
     """Whether the written values are at fault: these would be refused again, while others may be accepted."""
-    return isinstance(error, DataError | IntegrityError) or error_code(error) == _CHECK_VIOLATED
+    return isinstance(error, DataError | IntegrityError) or error_code(error) == CHECK_VIOLATED
 
 
 def translate(error: Exception) -> StoreError | None:

@@ -12,7 +12,7 @@ later transaction (store/intake/batch_submission.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
@@ -26,6 +26,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import (
     ChangesRefused,
+    EntityRefused,
     InvalidChange,
     TransactionContended,
 )
@@ -53,16 +54,15 @@ from oldhost_sync.store.intake.change_recorder import (
     newly_scheduled,
     reach_entity,
     require_connection,
+    state_too_large,
     stored,
     transaction_needed,
 )
 from oldhost_sync.store.intake.rules import classes_of
+from oldhost_sync.store.intake.shadow_writes import StatesTooLarge, parts, write_shadows
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
 from oldhost_sync.store.prerequisites import require_hosts
 from oldhost_sync.store.transactions import DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, error_code
-
-# Entity, payload, id of its newest change, values of the table's own columns.
-_ShadowRow = tuple[Entity, str, int | None, tuple[str | None, ...]]
 
 _SHORT_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 _IS_AUTOCOMMIT = "SELECT @@autocommit = 1 AND @@in_transaction = 0"
@@ -155,6 +155,8 @@ def record_groups(connection: Connection, host: str, groups: Sequence[Group], wa
                 return recorder.record(groups)
         except KeysTaken as taken:
             recorder.keys.learn(taken.keys)
+        except StatesTooLarge as found:
+            recorder.too_large |= found.entities
     raise TransactionContended(
         f"other requests used keys of this batch while it was recorded, {limits.BATCH_DECISIONS_MAX} times in a row"
     )
@@ -175,10 +177,12 @@ class _BatchRecorder:
         self._waits = waits
         self._lock_wait = "" if waits is LockWaits.FOR_ALL else NO_WAIT
         self.keys = BatchKeys(connection, host, self._lock_wait)
+        # The entities whose states can't take their changes of this batch.
+        self.too_large: set[Entity] = set()
 
     def record(self, groups: Sequence[Group]) -> Attempt:
-        """One try; raises KeysTaken."""
-        decided = [(group, decide(group, self.keys.first_answer)) for group in groups]
+        """One try; raises KeysTaken or StatesTooLarge."""
+        decided = [(group, self._decide(group)) for group in groups]
         if self._waits is LockWaits.FOR_ALL:
             # Before any entity is locked: a repeated batch waits for nobody.
             self.keys.take([change for _, decision in decided for _, change in decision.new])
@@ -228,6 +232,14 @@ class _BatchRecorder:
         values = tuple(value for entity in entities for value in shadow.key_of(self._host, entity))
         self._connection.exec_driver_sql(lock_wait + shadow.lock_rows(len(entities)), values)
 
+    def _decide(self, group: Group) -> Decision:
+        decision = decide(group, self.keys.first_answer)
+        if group.entity not in self.too_large or not decision.new:
+            return decision
+        first, *others = (index for index, _ in decision.new)
+        refused: dict[int, Result] = {first: state_too_large(), **{index: EntityRefused(first) for index in others}}
+        return Decision(decision.results | refused, [])
+
     def _write(self, decisions: Sequence[Decision]) -> dict[int, Result]:
         new = sorted((each for decision in decisions for each in decision.new), key=lambda each: each[0])
         if not new:
@@ -241,7 +253,7 @@ class _BatchRecorder:
             results |= self._insert_scheduled([change for _, change in new if change.idempotency_key in later])
         if at_once:
             results |= self._insert_changes(at_once)
-            self._write_shadows(at_once, results)
+            write_shadows(self._connection, self._host, at_once, results)
         self.keys.connect(results)
         return {index: results[change.idempotency_key] for index, change in new}
 
@@ -266,7 +278,7 @@ class _BatchRecorder:
     ) -> dict[str, tuple[int, datetime]]:
         """Insert one row for each change, in their order; returns id and time by key."""
         made: dict[str, tuple[int, datetime]] = {}
-        for part in _parts([len(change.payload) for change in changes]):
+        for part in parts([len(change.payload) for change in changes]):
             values = tuple(value for row in rows[part] for value in row)
             places = ", ".join([_CHANGE_ROW] * len(rows[part]))
             statement = f"{self._lock_wait}{head}{places} RETURNING idempotency_key, id, created_at"
@@ -280,45 +292,7 @@ class _BatchRecorder:
             made.update({key: (row_id, created_at) for key, row_id, created_at in returned})
         return made
 
-    def _write_shadows(self, changes: Sequence[Acceptable], recorded: Mapping[str, RecordedChange]) -> None:
-        """Write each entity's last payload of each event type and its newest change, one statement per event type."""
-        newest: dict[Entity, int | None] = {}
-        last: dict[tuple[str, Entity], tuple[str, dict[str, str | None]]] = {}
-        for change in changes:
-            entity = (change.entity_type, change.entity_id)
-            newest[entity] = recorded[change.idempotency_key].change_id
-            _, columns = last.get((change.event_type, entity), ("", {}))
-            last[change.event_type, entity] = (change.payload, {**columns, **dict(change.columns)})
-        alike: dict[tuple[Shadow, str, tuple[str, ...]], list[_ShadowRow]] = {}
-        for (event_type, entity), (payload, columns) in last.items():
-            row = (entity, payload, newest[entity], tuple(columns.values()))
-            shadow = UNIT_SHADOW if entity[0] == UNIT else ENTITY_SHADOW
-            alike.setdefault((shadow, event_type, tuple(columns)), []).append(row)
-        for (shadow, event_type, names), rows in alike.items():
-            self._write_alike(shadow, event_type, names, rows)
-
-    def _write_alike(
-        self, shadow: Shadow, event_type: str, columns: tuple[str, ...], rows: Sequence[_ShadowRow]
-    ) -> None:
-        for part in _parts([len(payload) for _, payload, _, _ in rows]):
-            values: list[Any] = []
-            for entity, payload, newest, more in rows[part]:
-                values += (*shadow.key_of(self._host, entity), payload, newest, *more)
-            statement = shadow.write_rows(len(rows[part]), columns)
-            self._connection.exec_driver_sql(statement, (*values, f'$."{event_type}"'))
-
 
 def _given_keys(items: Iterable[Item]) -> list[str]:
     """The keys that may have been used before; one that was just generated is new."""
     return [item.idempotency_key for item in items if isinstance(item, Acceptable) and not item.key_is_new]
-
-
-def _parts(sizes: Sequence[int]) -> Iterator[slice]:
-    """Split rows of these sizes, in order, into parts that fit into one statement."""
-    start, total = 0, 0
-    for index, size in enumerate(sizes):
-        if total + size > limits.BATCH_STATEMENT_BYTES_MAX:
-            yield slice(start, index)
-            start, total = index, 0
-        total += size
-    yield slice(start, len(sizes))

@@ -25,12 +25,14 @@ from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.store.errors import IdempotencyConflict, TransactionNeeded
+from oldhost_sync.policy.limits import STATE_BYTES_MAX
+from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange, TransactionNeeded
 from oldhost_sync.store.intake.rules import default_class
 from oldhost_sync.store.intake.validation import Acceptable, accept
 from oldhost_sync.store.outbox.relay_queue import as_ref
 from oldhost_sync.store.prerequisites import require_hosts
-from oldhost_sync.store.transactions import DUPLICATE_KEY, NULL_REFUSED, error_code
+from oldhost_sync.store.tables import STATE_SIZE
+from oldhost_sync.store.transactions import CHECK_VIOLATED, DUPLICATE_KEY, NULL_REFUSED, error_code
 
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
@@ -61,6 +63,11 @@ class Shadow:
         self.write = (
             f"UPDATE {table} SET state = JSON_SET(state, %s, JSON_COMPACT(%s)), "
             f"newest_change_id = %s, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE {row}"
+        )
+        # After a refused write: whether the state of a row, which is locked already, would be too large.
+        self.too_large = (
+            f"SELECT 1 FROM {table} WHERE {row} AND OCTET_LENGTH(JSON_SET(state{{payloads}})) > {STATE_BYTES_MAX} "
+            "LOCK IN SHARE MODE"
         )
 
     def lock_rows(self, count: int, state: str = "'{}'") -> str:
@@ -291,7 +298,24 @@ def _write_shadow(connection: Connection, change: Acceptable, change_id: int) ->
     shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
     columns = "".join(f"{name} = %s, " for name, _ in change.columns)
     values = (f'$."{change.event_type}"', change.payload, change_id, *(value for _, value in change.columns), *key)
-    connection.exec_driver_sql(shadow.write.format(columns=columns), values)
+    try:
+        connection.exec_driver_sql(shadow.write.format(columns=columns), values)
+    except DBAPIError as error:
+        if is_state_too_large(error):
+            raise state_too_large() from None
+        raise
+
+
+def is_state_too_large(error: DBAPIError) -> bool:
+    return error_code(error) == CHECK_VIOLATED and STATE_SIZE in str(error.orig)
+
+
+def state_too_large() -> InvalidChange:
+    message = (
+        "event_type is one too many for this entity: the last payloads of all its event types may have at most "
+        f"{STATE_BYTES_MAX} bytes of JSON"
+    )
+    return InvalidChange(message, "event_type")
 
 
 def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:
