@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from oldhost_sync.fields.change import read_change
+from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL, read_change
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from workflows import intake, messages
 from workflows.messages import OperatorRequest
@@ -55,7 +55,7 @@ def _check_signature(request: OperatorRequest) -> None:
 def check_flush(request: OperatorRequest) -> None:
     check_named(request)
     if bool(request.entity_type) != bool(request.entity_id):
-        raise ValueError("give both entity_type and entity_id to flush one entity, or neither to flush all")
+        raise ValueError(FLUSH_ONE_OR_ALL)
 
 
 def check_resolve(request: OperatorRequest) -> None:

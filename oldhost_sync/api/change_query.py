@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import Query
+from pydantic import Field
 
-from oldhost_sync.api.field_types import Decimal, Id, Moment, Name
+from oldhost_sync.api.field_types import DECIMAL, Id, Moment, Name
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.views.change_list import ChangeFilter
 
@@ -34,10 +35,10 @@ class ChangeQuery:
     accepted_from: Annotated[Moment | None, Query(description="Accepted at this time or later")] = None
     accepted_before: Annotated[Moment | None, Query(description="Accepted before this time")] = None
     waited_s: Annotated[
-        Decimal | None,
-        Query(
-            ge=0, le=WAITED_S_MAX, description="Took longer than this to get a fate, or has waited longer without one"
-        ),
+        float | None,
+        Field(ge=0, le=WAITED_S_MAX),
+        DECIMAL,
+        Query(description="Took longer than this to get a fate, or has waited longer without one"),
     ] = None
 
     def filter(self) -> ChangeFilter:

@@ -34,27 +34,40 @@ def _by(parser: Callable[..., Any], *rest: Any, texts_only: bool = False) -> Bef
     return BeforeValidator(read)
 
 
-def _text(length_max: int) -> Any:
-    return Field(min_length=1, max_length=length_max)
+# The characters that Python calls printable, and those that are no control characters.
+_PRINTABLE = r"^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$"
+_NO_CONTROLS = r"^[^\u0000-\u001f\u007f-\u009f]+$"
 
 
+def _text(length_max: int, pattern: str) -> Any:
+    return Field(min_length=1, max_length=length_max, json_schema_extra={"pattern": pattern})
+
+
+_YEARS = "(19[7-9][0-9]|[2-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])"
+assert limits.YEAR_MIN == 1970
+assert limits.YEAR_MAX == 9998
 MOMENT_SCHEMA = {
     "type": "string",
     "format": "date-time",
-    "pattern": f"^{limits.MOMENT_PATTERN}$",
+    "pattern": f"^{_YEARS}{limits.MOMENT_PATTERN.removeprefix('[0-9]{4}')}$",
     "description": f"RFC 3339 with an offset, in a year from {limits.YEAR_MIN} to {limits.YEAR_MAX}; microseconds "
     "at most, further digits are cut.",
 }
 
 Moment = Annotated[datetime, _by(read_moment), WithJsonSchema(MOMENT_SCHEMA)]
 Name = Annotated[str, Field(pattern=f"^{limits.NAME_PATTERN}$"), _by(read_name)]
-Id = Annotated[str, _text(limits.ID_LENGTH_MAX), _by(read_id)]
+Id = Annotated[str, _text(limits.ID_LENGTH_MAX, _PRINTABLE), _by(read_id)]
 Key = Annotated[str, Field(pattern=f"^{limits.KEY_PATTERN}$", max_length=limits.KEY_LENGTH_MAX), _by(read_key)]
-UnitStatusText = Annotated[str, _text(limits.UNIT_STATUS_LENGTH_MAX), _by(read_label, limits.UNIT_STATUS_LENGTH_MAX)]
-UnitNameText = Annotated[str, _text(limits.UNIT_NAME_LENGTH_MAX), _by(read_label, limits.UNIT_NAME_LENGTH_MAX)]
+UnitStatusText = Annotated[
+    str, _text(limits.UNIT_STATUS_LENGTH_MAX, _NO_CONTROLS), _by(read_label, limits.UNIT_STATUS_LENGTH_MAX)
+]
+UnitNameText = Annotated[
+    str, _text(limits.UNIT_NAME_LENGTH_MAX, _NO_CONTROLS), _by(read_label, limits.UNIT_NAME_LENGTH_MAX)
+]
 
-# Of query parameters and paths, where everything is text.
-Whole = Annotated[int, _by(read_whole, texts_only=True)]
-Decimal = Annotated[float, _by(read_decimal, texts_only=True)]
-Flag = Annotated[bool, _by(read_flag, texts_only=True)]
-RowId = Annotated[Whole, Field(ge=1, le=limits.INTEGER_MAX)]
+# Validators for query parameters and paths, where everything is text. In an `Annotated` they follow the `Field` with
+# the bounds: only so are those in the OpenAPI document.
+WHOLE = _by(read_whole, texts_only=True)
+DECIMAL = _by(read_decimal, texts_only=True)
+FLAG = _by(read_flag, texts_only=True)
+RowId = Annotated[int, Field(ge=1, le=limits.INTEGER_MAX), WHOLE]

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Annotated, NamedTuple
 
 from fastapi import Query, Request
+from pydantic import Field
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.field_types import Whole
+from oldhost_sync.api.field_types import WHOLE
 from oldhost_sync.api.problems import Problem, field_invalid
 from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.text import read_key
@@ -24,7 +25,9 @@ from oldhost_sync.store.views.scheduled_list import ScheduledPlace
 # The number of a fate, its time in microseconds, its change.
 _FEED_CURSOR = re.compile(r"f([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
 
-Limit = Annotated[Whole, Query(ge=1, le=limits.PAGE_MAX, description="The largest number of entries on a page")]
+Limit = Annotated[
+    int, Field(ge=1, le=limits.PAGE_MAX), WHOLE, Query(description="The largest number of entries on a page")
+]
 Cursor = Annotated[str | None, Query(max_length=1024, description="`next_cursor` of the previous page")]
 
 KEY_PARAMETER = {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.field_types import Id, Key, Moment, Name, UnitNameText, UnitStatusText
+from oldhost_sync.api.field_types import OWN_WORDS, Id, Key, Moment, Name, UnitNameText, UnitStatusText
 from oldhost_sync.api.problems import ProblemBody
+from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
 from oldhost_sync.policy.limits import BATCH_CHANGES_MAX, TEXT_LENGTH_MAX
 
 KEY = "3f6c2b1e-0a57-4f0e-9a5e-0d1f6f2f7a11"
@@ -107,8 +109,26 @@ class Resolve(ReasonedRequest):
 class Flush(ReasonedRequest):
     """Send changes that wait in the debounce now: those of one entity, or of all entities if neither field is given."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {
+                    "required": ["entity_type", "entity_id"],
+                    "properties": {"entity_type": {"type": "string"}, "entity_id": {"type": "string"}},
+                },
+                {"properties": {"entity_type": {"type": "null"}, "entity_id": {"type": "null"}}},
+            ]
+        }
+    )
+
     entity_type: Name | None = Field(default=None, examples=["unit"])
     entity_id: Id | None = Field(default=None, examples=["12B"])
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> Self:
+        if (self.entity_type is None) != (self.entity_id is None):
+            raise PydanticCustomError(OWN_WORDS, FLUSH_ONE_OR_ALL)
+        return self
 
 
 # ------------------------------------------------------------------------------------------------------------- answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.schemas import KEY, Keyed, ReasonedRequest
@@ -183,6 +183,21 @@ class LetterGroups(BaseModel):
 
 class Letters(ReasonedRequest):
     """Which dead letters: either `change_ids`, or a `group` (only its letters up to the id `up_to`)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {
+                    "required": ["change_ids"],
+                    "properties": {"change_ids": {"type": "array"}, "group": {"type": "null"}},
+                },
+                {
+                    "required": ["group"],
+                    "properties": {"change_ids": {"type": "null"}, "group": {"type": "string"}},
+                },
+            ]
+        }
+    )
 
     change_ids: list[Annotated[int, Field(ge=1, le=INTEGER_MAX)]] | None = Field(
         default=None, min_length=1, max_length=limits.LETTERS_AT_ONCE_MAX

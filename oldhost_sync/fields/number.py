@@ -9,7 +9,7 @@ from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.policy import limits
 
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
-_DECIMAL = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?")
+_NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?([eE][+-]?[0-9]{1,3})?")
 
 
 def read_whole(field: str, text: str) -> int:
@@ -19,7 +19,8 @@ def read_whole(field: str, text: str) -> int:
 
 
 def read_decimal(field: str, text: str) -> float:
-    if not _DECIMAL.fullmatch(text):
+    """As JSON writes numbers."""
+    if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
         raise InvalidField(field, f"{field} must be a number in decimal digits, such as 2.5")
     return float(text)
 
@@ -28,6 +29,3 @@ def read_flag(field: str, text: str) -> bool:
     if text not in ("true", "false"):
         raise InvalidField(field, f"{field} must be true or false")
     return text == "true"
-
-
-assert math.isfinite(float("9" * 19))

@@ -23,6 +23,8 @@ BOOKING_SHARE = 2 / 3
 RATE_EVERY = 10
 CHANGES_MAX = 500_000  # memory: some 0.5 KB each while planning
 UNITS_MAX = 500_000
+# Of seconds, milliseconds and rates: three months in seconds, and no planning takes for ever.
+FIGURE_MAX = 1e7
 
 UNIT_TXN_TYPES = ("checked_in", "checked_out", "door_code_changed")
 BOOKING_TYPES = ("booking_created", "booking_cancelled")
@@ -69,9 +71,9 @@ class Scenario:
             yield name, not 0 <= getattr(self, name) <= 1, "a share is from 0 to 1"
         yield "txn_share", self.emergency_share + self.txn_share > 1, "the sum with emergency_share is more than 1"
         for name in ("duration_s", "burst_per_s", "ban_s"):
-            yield name, not 0 < getattr(self, name) < 1e7, "it must be more than 0"
+            yield name, not 0 < getattr(self, name) < FIGURE_MAX, "it must be more than 0"
         for name in ("latency_ms", "debounce_s", "early_send_s"):
-            yield name, not 0 <= getattr(self, name) < 1e7, "it can't be negative"
+            yield name, not 0 <= getattr(self, name) < FIGURE_MAX, "it can't be negative"
         yield "max_wait_s", self.max_wait_s < self.debounce_s, "it can't be less than debounce_s"
         yield "txn_per_lww", self.txn_per_lww < 1, "it must be 1 or more"
         yield "bursts", self.bursts < 0, "it can't be negative"

@@ -12,7 +12,7 @@ from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.alert_acts import act_on_alert
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import Flag, RowId
+from oldhost_sync.api.field_types import FLAG, RowId
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
 from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.policy.alert_kinds import may_close, runbook
@@ -39,7 +39,7 @@ class AlertRoutes:
 
     async def list(
         self,
-        open: Annotated[Flag, Query(description="Only open ones; see `state`")] = True,  # noqa: A002 - the query's word
+        open: Annotated[bool, FLAG, Query(description="Only open ones; see `state`")] = True,  # noqa: A002 - the query's word
         state: Annotated[State | None, Query(description="Use instead of `open`: open, closed or all")] = None,
         kind: Annotated[
             str | None, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX, description="Only alerts of this kind")

@@ -40,7 +40,7 @@ Since = Annotated[
     Query(
         max_length=64,
         description="`next_cursor` of the last answer; 'latest': only fates that are decided from now on; "
-        "empty: from the oldest fate on",
+        "left out: from the oldest fate on",
     ),
 ]
 LATEST = "latest"

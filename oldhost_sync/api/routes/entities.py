@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import Flag, Id, Name
+from oldhost_sync.api.field_types import FLAG, Id, Name
 from oldhost_sync.api.problems import Problem, forbidden
 from oldhost_sync.api.view_schemas import Entity
 from oldhost_sync.store.views.entity_comparison import EntityView, compare_entity
@@ -18,7 +18,9 @@ from oldhost_sync.store.views.payloads import note_entity_read
 
 EntityType = Annotated[Name, Path(examples=["unit"])]
 EntityId = Annotated[Id, Path(examples=["12B"])]
-Payloads = Annotated[Flag, Query(description="Include the payloads; only for role ops, and recorded in the audit")]
+Payloads = Annotated[
+    bool, FLAG, Query(description="Include the payloads; only for role ops, and recorded in the audit")
+]
 
 
 class EntityRoutes:

@@ -8,16 +8,17 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from oldhost_sync.api.access.auth import WATCHERS, adder
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import Decimal, Flag, Whole
+from oldhost_sync.api.field_types import DECIMAL, FLAG, WHOLE
 from oldhost_sync.api.planner_process import PlanRequest
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.api.view_schemas import Plan, PlanSample
 from oldhost_sync.planner import Scenario, ScenarioError
-from oldhost_sync.planner.scenario import MEANINGS
+from oldhost_sync.planner.scenario import CHANGES_MAX, FIGURE_MAX, MEANINGS, UNITS_MAX
+from oldhost_sync.policy.limits import INTEGER_MAX, INTEGER_MIN
 
 _PEAK = Scenario()
 
@@ -33,25 +34,32 @@ def _figure(name: str) -> Any:
 
 def wanted_plan(
     from_now: Annotated[
-        Flag, Query(description="Begin with the outstanding and scheduled changes, with the writer's settings")
+        bool, FLAG, Query(description="Begin with the outstanding and scheduled changes, with the writer's settings")
     ] = False,
-    rate: Annotated[Decimal, Query(ge=0, description="With `from_now`: new changes per second, in this mix")] = 0.0,
-    units: Annotated[Whole, _figure("units")] = _PEAK.units,
-    changes: Annotated[Whole, _figure("changes")] = _PEAK.changes,
-    emergency_share: Annotated[Decimal, _figure("emergency_share")] = _PEAK.emergency_share,
-    txn_share: Annotated[Decimal, _figure("txn_share")] = _PEAK.txn_share,
-    duration_s: Annotated[Decimal, _figure("duration_s")] = _PEAK.duration_s,
-    bursts: Annotated[Whole, _figure("bursts")] = _PEAK.bursts,
-    burst_changes: Annotated[Whole, _figure("burst_changes")] = _PEAK.burst_changes,
-    burst_per_s: Annotated[Decimal, _figure("burst_per_s")] = _PEAK.burst_per_s,
-    ban_at_s: Annotated[Decimal | None, BeforeValidator(_blank_is_none), _figure("ban_at_s")] = _PEAK.ban_at_s,
-    ban_s: Annotated[Decimal, _figure("ban_s")] = _PEAK.ban_s,
-    latency_ms: Annotated[Decimal, _figure("latency_ms")] = _PEAK.latency_ms,
-    debounce_s: Annotated[Decimal, _figure("debounce_s")] = _PEAK.debounce_s,
-    max_wait_s: Annotated[Decimal, _figure("max_wait_s")] = _PEAK.max_wait_s,
-    txn_per_lww: Annotated[Whole, _figure("txn_per_lww")] = _PEAK.txn_per_lww,
-    early_send_s: Annotated[Decimal, _figure("early_send_s")] = _PEAK.early_send_s,
-    seed: Annotated[Whole, _figure("seed")] = _PEAK.seed,
+    rate: Annotated[
+        float,
+        Field(ge=0, lt=FIGURE_MAX),
+        DECIMAL,
+        Query(description="With `from_now`: new changes per second, in this mix"),
+    ] = 0.0,
+    units: Annotated[int, Field(ge=1, le=UNITS_MAX), WHOLE, _figure("units")] = _PEAK.units,
+    changes: Annotated[int, Field(ge=1, le=CHANGES_MAX), WHOLE, _figure("changes")] = _PEAK.changes,
+    emergency_share: Annotated[float, Field(ge=0, le=1), DECIMAL, _figure("emergency_share")] = _PEAK.emergency_share,
+    txn_share: Annotated[float, Field(ge=0, le=1), DECIMAL, _figure("txn_share")] = _PEAK.txn_share,
+    duration_s: Annotated[float, Field(gt=0, lt=FIGURE_MAX), DECIMAL, _figure("duration_s")] = _PEAK.duration_s,
+    bursts: Annotated[int, Field(ge=0, le=CHANGES_MAX), WHOLE, _figure("bursts")] = _PEAK.bursts,
+    burst_changes: Annotated[int, Field(ge=1, le=CHANGES_MAX), WHOLE, _figure("burst_changes")] = _PEAK.burst_changes,
+    burst_per_s: Annotated[float, Field(gt=0, lt=FIGURE_MAX), DECIMAL, _figure("burst_per_s")] = _PEAK.burst_per_s,
+    ban_at_s: Annotated[
+        float | None, Field(ge=0, lt=FIGURE_MAX), DECIMAL, BeforeValidator(_blank_is_none), _figure("ban_at_s")
+    ] = _PEAK.ban_at_s,
+    ban_s: Annotated[float, Field(gt=0, lt=FIGURE_MAX), DECIMAL, _figure("ban_s")] = _PEAK.ban_s,
+    latency_ms: Annotated[float, Field(ge=0, lt=FIGURE_MAX), DECIMAL, _figure("latency_ms")] = _PEAK.latency_ms,
+    debounce_s: Annotated[float, Field(ge=0, lt=FIGURE_MAX), DECIMAL, _figure("debounce_s")] = _PEAK.debounce_s,
+    max_wait_s: Annotated[float, Field(ge=0, lt=FIGURE_MAX), DECIMAL, _figure("max_wait_s")] = _PEAK.max_wait_s,
+    txn_per_lww: Annotated[int, Field(ge=1, le=CHANGES_MAX), WHOLE, _figure("txn_per_lww")] = _PEAK.txn_per_lww,
+    early_send_s: Annotated[float, Field(ge=0, lt=FIGURE_MAX), DECIMAL, _figure("early_send_s")] = _PEAK.early_send_s,
+    seed: Annotated[int, Field(ge=INTEGER_MIN, le=INTEGER_MAX), WHOLE, _figure("seed")] = _PEAK.seed,
 ) -> PlanRequest:
     """The plan that the query asks for. Raises a Problem that names an invalid parameter."""
     given = locals()

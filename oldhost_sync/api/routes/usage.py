@@ -6,14 +6,17 @@ from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import FastAPI, Query
+from pydantic import Field
 
 from oldhost_sync.api.access.auth import WATCHERS, adder
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import Whole
+from oldhost_sync.api.field_types import WHOLE
 from oldhost_sync.api.usage_schemas import QuotasOfATokenAMinute, TokenUsed, UsageOfTokens
 from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
 
-Minutes = Annotated[Whole, Query(ge=1, le=MINUTES_KEPT, description="The number of minutes, including the present one")]
+Minutes = Annotated[
+    int, Field(ge=1, le=MINUTES_KEPT), WHOLE, Query(description="The number of minutes, including the present one")
+]
 
 
 class UsageRoutes:

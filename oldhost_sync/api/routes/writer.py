@@ -7,12 +7,13 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
+from pydantic import Field
 
 from oldhost_sync.api import limits, schemas, view_schemas
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, operator_request
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import Id, Name, Whole
+from oldhost_sync.api.field_types import WHOLE, Id, Name
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.schemas import Flush, ReasonedRequest, Resolve
 from oldhost_sync.store.ledger.halt_consequences import read_halt
@@ -65,7 +66,9 @@ class WriterRoutes:
         found = await self._dependencies.writer.query("find", entity_type, entity_id)
         return schemas.EntityInWriter(entity_type=entity_type, entity_id=entity_id, workflow=found)
 
-    async def upcoming(self, count: Annotated[Whole, Query(ge=1, le=limits.UPCOMING_MAX)] = 20) -> schemas.Upcoming:
+    async def upcoming(
+        self, count: Annotated[int, Field(ge=1, le=limits.UPCOMING_MAX), WHOLE, Query()] = 20
+    ) -> schemas.Upcoming:
         """In the order in which they would be sent if no further changes arrived."""
         return schemas.Upcoming(upcoming=await self._dependencies.writer.query("upcoming", count))
 
