@@ -98,7 +98,7 @@ class Settings(BaseSettings):
     )
     oldhost_url: str | None = Field(default=None, repr=False, description="OldHost: http://address:port")
     host: str = Field(
-        default="oldhost", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Name of the host this writer serves"
+        default="oldhost", pattern=f"^{limits.NAME_PATTERN}$", description="Name of the host this writer serves"
     )
     debounce_seconds: Wait = Field(default=120.0, description="How long an LWW key must be quiet before it is sent")
     max_wait_seconds: Wait = Field(

@@ -150,12 +150,12 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
                     "type": "urn:oldhost-sync:problem:invalid",
                     "title": "The request has a mistake",
                     "status": 422,
-                    "detail": "entity_type: entity_type must be 1 to 64 of the characters A-Z a-z 0-9 _ . -",
+                    "detail": "entity_type: entity_type must be 1 to 64 of the characters A-Z a-z 0-9 _ . - and not begin with -",
                     "action": "Correct the field and send it again; GET /openapi.json describes it.",
                     "errors": [
                         {
                             "field": "entity_type",
-                            "message": "entity_type must be 1 to 64 of the characters A-Z a-z 0-9 _ . -",
+                            "message": "entity_type must be 1 to 64 of the characters A-Z a-z 0-9 _ . - and not begin with -",
                         }
                     ],
                 },

@@ -124,7 +124,7 @@ class SituationReader:
         writer, upcoming, condition, status = await asyncio.gather(
             self._writer.see(), self._upcoming.see(), self._condition.see(), self._status.see()
         )
-        lanes = writer.value["lanes"] if writer.value else (await self._lanes.see()).value
+        lanes = writer.value.get("lanes", {}) if writer.value else (await self._lanes.see()).value
         at = datetime.now(UTC)
         sight = Observations(
             at,

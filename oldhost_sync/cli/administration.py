@@ -18,8 +18,9 @@ from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.credentials import ApiToken, Role, all_tokens, parse_api_tokens
 from oldhost_sync.environment import in_database, settings
+from oldhost_sync.fields.errors import InvalidField
+from oldhost_sync.fields.text import read_name
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
 from oldhost_sync.store.last_uses import last_uses
@@ -161,8 +162,10 @@ def set_one_rule(
     ] = None,
 ) -> None:
     """Set the class of an event type, for the changes recorded from now on. The audit records it."""
-    if not re.fullmatch(NAME_PATTERN, event_type):
-        raise CliError("an event type is 1 to 64 of the characters A-Z a-z 0-9 _ . -", WRONG)
+    try:
+        read_name("event type", event_type)
+    except InvalidField as error:
+        raise CliError(f"{error}.", WRONG) from None
     config = settings()
     act = partial(decide_rule, host=config.host, event_type=event_type, priority_class=priority_class)
     in_database(config, partial(act, operator=operator_of(operator), reason=reason))

@@ -15,7 +15,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 def read_name(field: str, value: object) -> str:
     """A name of ours: a host, a type of entities or of events."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise InvalidField(field, f"{field} must be 1 to 64 of the characters A-Z a-z 0-9 _ . -")
+        raise InvalidField(field, f"{field} must be 1 to 64 of the characters A-Z a-z 0-9 _ . - and not begin with -")
     return value
 
 

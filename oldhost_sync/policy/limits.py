@@ -8,7 +8,8 @@ from __future__ import annotations
 # ------------------------------------------------------------------------------------------------- what a change may be
 
 # Names (hosts, entity types, event types): short, so that refs stay small and indexes stay in memory.
-NAME_PATTERN = r"[A-Za-z0-9_.-]{1,64}"
+# No `-` at the beginning: MariaDB's JSON paths can't have such a name, and a command line takes it for an option.
+NAME_PATTERN = r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}"
 HOST_LENGTH_MAX = 64
 EVENT_TYPE_LENGTH_MAX = 64
 

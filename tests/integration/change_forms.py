@@ -126,7 +126,7 @@ LONG_ID = json.dumps("x" * (ID_LENGTH_MAX + 1))
 WHOLE = "payload has a whole number beyond 64 bit: send it as text"
 UNICODE = "payload has text that is not valid Unicode (a lone surrogate)"
 TWICE = "it has a name twice in one object: send each name once"
-NAME = "{field} must be 1 to 64 of the characters A-Z a-z 0-9 _ . -"
+NAME = "{field} must be 1 to 64 of the characters A-Z a-z 0-9 _ . - and not begin with -"
 ID = f"entity_id must be 1 to {ID_LENGTH_MAX} printable characters"
 KEY = f"idempotency_key must be 1 to {KEY_LENGTH_MAX} visible ASCII characters without spaces"
 NO_PAYLOAD = "payload must be a JSON object"
@@ -176,6 +176,10 @@ TAKEN = [
     Form("largest", change(payload=of_size(PAYLOAD_BYTES_MAX))),
     Form("longest id", change(entity_id=json.dumps("ü" * ID_LENGTH_MAX))),
     Form("odd id", change(entity_id='"a/b c%2F🏠?"')),
+    *(
+        Form(f"event type {name}", change(event_type=f'"{name}"', entity_type='"x"'))
+        for name in (".", "_-", "0", "a-.")
+    ),
     Form("longest name", change(entity_type=json.dumps("t" * 64))),
     Form("longest key", change(idempotency_key=json.dumps("~!" * (KEY_LENGTH_MAX // 2)))),
     Form("a unit's status", change(event_type='"unit_status_changed"', payload='{"status": "Zoë\u00a0🏠"}')),
@@ -216,7 +220,7 @@ REFUSED = [
     *(
         Form(f"{field} {raw[:20]}", change(**{field: raw}), NAME.format(field=field))
         for field in ("entity_type", "event_type")
-        for raw in ('""', '"a b"', '"ü"', '"a\\n"', json.dumps("x" * 65), "7", "[]", '"a\\u0000"')
+        for raw in ('""', '"a b"', '"ü"', '"a\\n"', json.dumps("x" * 65), "7", "[]", '"a\\u0000"', '"-a"')
     ),
     *(
         Form(f"entity_id {raw[:20]}", change(entity_id=raw), ID)
