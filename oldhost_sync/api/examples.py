@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from oldhost_sync.api import schemas, view_examples
 from oldhost_sync.api.schemas import KEY
 
+_NAME_REFUSED = "entity_type must be 1 to 64 of the characters A-Z a-z 0-9 _ . - and not begin with -"
 _REJECTED_KEY = "booking-2093-checked-in"
 _REJECTION = "no such guest"
 _ACCEPTED = {"sync_status": "PENDING_SYNC", "change_id": 4711, "idempotency_key": KEY}
@@ -150,12 +151,12 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
                     "type": "urn:oldhost-sync:problem:invalid",
                     "title": "The request has a mistake",
                     "status": 422,
-                    "detail": "entity_type: entity_type must be 1 to 64 of the characters A-Z a-z 0-9 _ . - and not begin with -",
+                    "detail": f"entity_type: {_NAME_REFUSED}",
                     "action": "Correct the field and send it again; GET /openapi.json describes it.",
                     "errors": [
                         {
                             "field": "entity_type",
-                            "message": "entity_type must be 1 to 64 of the characters A-Z a-z 0-9 _ . - and not begin with -",
+                            "message": _NAME_REFUSED,
                         }
                     ],
                 },
