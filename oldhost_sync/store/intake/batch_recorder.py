@@ -54,12 +54,12 @@ from oldhost_sync.store.intake.change_recorder import (
     newly_scheduled,
     reach_entity,
     require_connection,
-    state_too_large,
     stored,
     transaction_needed,
 )
 from oldhost_sync.store.intake.rules import classes_of
 from oldhost_sync.store.intake.shadow_writes import StatesTooLarge, parts, write_shadows
+from oldhost_sync.store.intake.state_size import state_too_large
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
 from oldhost_sync.store.prerequisites import require_hosts
 from oldhost_sync.store.transactions import DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, error_code

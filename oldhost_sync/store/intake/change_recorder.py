@@ -26,13 +26,13 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import STATE_BYTES_MAX
-from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange, TransactionNeeded
+from oldhost_sync.store.errors import IdempotencyConflict, TransactionNeeded
 from oldhost_sync.store.intake.rules import default_class
+from oldhost_sync.store.intake.state_size import is_state_too_large, state_too_large
 from oldhost_sync.store.intake.validation import Acceptable, accept
 from oldhost_sync.store.outbox.relay_queue import as_ref
 from oldhost_sync.store.prerequisites import require_hosts
-from oldhost_sync.store.tables import STATE_SIZE
-from oldhost_sync.store.transactions import CHECK_VIOLATED, DUPLICATE_KEY, NULL_REFUSED, error_code
+from oldhost_sync.store.transactions import DUPLICATE_KEY, NULL_REFUSED, error_code
 
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
@@ -304,18 +304,6 @@ def _write_shadow(connection: Connection, change: Acceptable, change_id: int) ->
         if is_state_too_large(error):
             raise state_too_large() from None
         raise
-
-
-def is_state_too_large(error: DBAPIError) -> bool:
-    return error_code(error) == CHECK_VIOLATED and STATE_SIZE in str(error.orig)
-
-
-def state_too_large() -> InvalidChange:
-    message = (
-        "event_type is one too many for this entity: the last payloads of all its event types may have at most "
-        f"{STATE_BYTES_MAX} bytes of JSON"
-    )
-    return InvalidChange(message, "event_type")
 
 
 def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:

@@ -16,8 +16,8 @@ from oldhost_sync.store.intake.change_recorder import (
     UNIT_SHADOW,
     RecordedChange,
     Shadow,
-    is_state_too_large,
 )
+from oldhost_sync.store.intake.state_size import is_state_too_large
 from oldhost_sync.store.intake.validation import Acceptable
 
 # Entity, payload, newest change, and the values of the unit's own columns.
