@@ -157,6 +157,9 @@ def error_code(error: BaseException) -> int | None:
     """MariaDB's number for `error`, or None."""
     original = error.orig if isinstance(error, DBAPIError) else error
     first = original.args[0] if original is not None and original.args else None
+    if isinstance(error, DBAPIError) and not isinstance(first, int):
+        # Some of the drivers that applications use have it apart from the arguments.
+        first = getattr(original, "errno", None)
     return first if isinstance(first, int) else None
 
 

@@ -18,6 +18,7 @@ from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.tables import event_rules
+from oldhost_sync.store.transactions import lock_wait
 
 DEFAULT_RULES = MappingProxyType(
     {
@@ -81,9 +82,14 @@ def set_rule(connection: Connection, host: str, event_type: str, priority_class:
 def decide_rule(
     connection: Connection, host: str, event_type: str, priority_class: PriorityClass, *, operator: Actor, reason: str
 ) -> PriorityClass:
-    """As :func:`set_rule`, as an operator's act with an entry in the audit; returns the class it had before."""
+    """As :func:`set_rule`, as an operator's act with an entry in the audit; returns the class it had before.
+
+    Raises the database's "lock wait" error at once while an open transaction has recorded a change of this type: all
+    that record another one would queue up behind an operator who waits.
+    """
     before = class_of(connection, host, event_type)
-    set_rule(connection, host, event_type, priority_class)
+    with lock_wait(connection, 0):
+        set_rule(connection, host, event_type, priority_class)
     detail = {"event_type": event_type, "from": before.value, "to": priority_class.value}
     record_act(connection, host=host, action="set-rule", operator=operator, reason=reason, detail=detail)
     return before

@@ -149,8 +149,8 @@ def test_a_change_of_the_same_unit_waits_for_the_commit(engine: Engine, caller: 
 def test_transactions_with_keys_in_random_order_never_fail(
     engine: Engine, caller: Engine, session: Session, whole: bool
 ) -> None:
-    """Each records changes of some units, in their order, which the others do, too; not so where MariaDB refuses to
-    change what another transaction has changed in the meantime.
+    """Each records changes of some units, in their order, which the others do, too; of its own units where MariaDB
+    refuses to change what another transaction has changed in the meantime.
     """
     chance = random.Random(5)
     plans = []
@@ -158,7 +158,9 @@ def test_transactions_with_keys_in_random_order_never_fail(
         whose = f"{number % THREADS}-" if session == SESSIONS[-1] else ""
         units = sorted(f"{whose}unit-{each}" for each in chance.sample(range(40), 4))
         keys = [str(uuid.UUID(int=chance.getrandbits(128))) for _ in units]
-        plans.append([{**change_of(unit), "idempotency_key": key} for unit, key in zip(units, keys, strict=True)])
+        plan = [{**change_of(unit), "idempotency_key": key} for unit, key in zip(units, keys, strict=True)]
+        # Some are for later.
+        plans.append([*plan, {**plan[0], "idempotency_key": f"{keys[0]}-later", "not_before": LATER}])
     start = threading.Barrier(THREADS)
     failed: list[Exception] = []
 
@@ -249,26 +251,22 @@ def test_units_locked_in_opposite_orders_are_a_deadlock_that_is_repeated(engine:
     assert rows(engine, "SELECT COUNT(*) AS n FROM outbox_events WHERE entity_type = 'unit'") == [{"n": 3 + 4}]
 
 
-def test_an_operators_rule_is_refused_or_set_and_delays_nobody(engine: Engine, caller: Engine) -> None:
+def test_an_operators_rule_waits_for_no_open_transaction_and_so_delays_nobody(engine: Engine, caller: Engine) -> None:
     existing(engine)
-    with caller.connect() as connection:
+    by = Actor("ops", Channel.API, verified=True)
+
+    def rule(connection: Connection) -> PriorityClass:
+        return decide_rule(
+            connection, HOST, "unit_status_changed", PriorityClass.TXN, operator=by, reason="as they all count"
+        )
+
+    with caller.connect() as connection, engine.connect() as operator:
         record(connection, entity_id="m")
-        with ThreadPoolExecutor(1) as threads:
-            operator = threads.submit(
-                run_in_transaction,
-                engine,
-                lambda own: decide_rule(
-                    own,
-                    HOST,
-                    "unit_status_changed",
-                    PriorityClass.TXN,
-                    operator=Actor("ops", Channel.API, verified=True),
-                    reason="a test",
-                ),
-            )
-            recorded(engine, entity_id="b")
-            connection.commit()
-            assert operator.result() is PriorityClass.LWW
+        with pytest.raises(OperationalError, match="1205"):
+            rule(operator)
+        assert not waiting_for_a_lock(engine)
+        connection.commit()
+    assert run_in_transaction(engine, rule) is PriorityClass.LWW
 
 
 def test_an_xa_transaction_records_as_any_other(engine: Engine, caller: Engine) -> None:
