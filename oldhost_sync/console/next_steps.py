@@ -30,7 +30,16 @@ PAGES: dict[str, Entry] = {
     "emergency-late": _late("The late emergencies", EMERGENCY_WARNING_MS),
     "emergency-blocked": _WAITING,
     **dict.fromkeys(
-        ("no-progress", "no-session", "goes-nowhere", "answers-lost", "no-worker", "no-relay", "database-far"),
+        (
+            "no-progress",
+            "no-session",
+            "goes-nowhere",
+            "answers-lost",
+            "sessions-broken",
+            "no-worker",
+            "no-relay",
+            "database-far",
+        ),
         _SESSIONS,
     ),
     "dead-letters": _page("Dead letters by reason", "dead-letters"),

@@ -22,6 +22,7 @@ Kind = Literal[
     "no-session",
     "goes-nowhere",
     "answers-lost",
+    "sessions-broken",
     "writer-closed",
     "paused-in-temporal",
     "writer-failing",
@@ -120,6 +121,13 @@ KINDS: dict[str, AlertKind] = {
         "Three sends in a row brought no readable answer, so each operation takes the whole settle time.",
         "Check what is between us and OldHost: a proxy, a firewall, a changed protocol.",
         "a readable answer arrived",
+    ),
+    "sessions-broken": AlertKind(
+        "warning",
+        "OldHost's answers ended five sessions within ten minutes, although changes get their fates in between.",
+        "Read the reason in the message. A gap or an expected nonce that contradicts the one before comes from a stale "
+        "replica or a proxy; other answers from a firewall, or from a changed protocol.",
+        "ten minutes passed without another",
     ),
     "writer-closed": AlertKind(
         "critical",

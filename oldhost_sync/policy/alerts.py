@@ -110,6 +110,13 @@ class Alerts:
     def answers_are_back(self) -> None:
         self._close("answers")
 
+    def sessions_break(self, sessions: int, reason: str) -> None:
+        text = f"OldHost's answers ended {sessions} sessions within ten minutes; the last one: {reason}."
+        self._raise("sessions-broken", "warning", text, "sessions-broken")
+
+    def sessions_hold(self) -> None:
+        self._close("sessions-broken")
+
     def ban_or_halt_is_over(self) -> None:
         self._close("ban")
         self._close("halt")

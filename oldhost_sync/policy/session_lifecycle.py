@@ -203,6 +203,7 @@ class SessionLifecycle:
         machine.progress.said("" if ended else event.reason)
         lost = in_doubt and event.refusal != ANSWERED
         machine.lost_answers.note(machine.alerts, ended=ended, in_doubt=lost, reason=event.reason)
+        machine.lost_answers.note_session(machine.alerts, event.refusal, event.reason, now_ms)
         if event.banned_ms > 0:
             machine.banned(event.banned_ms, now_ms)
         if event.halted:

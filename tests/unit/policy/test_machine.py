@@ -8,6 +8,7 @@ from oldhost_sync.policy.actions import RecordAlerts, RecordHalt
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
+from oldhost_sync.policy.lost_answers import BROKEN_SESSIONS_ALERT, BROKEN_SESSIONS_MS
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.operators import Pause, Refused
 from oldhost_sync.policy.session import Phase
@@ -472,6 +473,31 @@ def test_answers_lost_one_after_the_other_are_told_though_each_operation_is_foun
     play.take("TXN", "a")
     play.end_send(5)
     assert "answers" in closed(play)
+
+
+def test_gaps_that_are_none_are_told_though_each_change_gets_its_fate_in_between(play: Play) -> None:
+    gap = "OldHost calls nonce 501 a gap: it expects 501"
+    alerts = play.machine.lost_answers
+    for number in range(BROKEN_SESSIONS_ALERT):
+        alerts.note_session(play.machine.alerts, "gap", gap, 60_000 * number)
+        alerts.note_session(play.machine.alerts, "", "", 60_000 * number + 1)
+    play.step()
+    (text,) = told(play, "sessions-broken")
+    assert gap in text
+    last = 60_000 * (BROKEN_SESSIONS_ALERT - 1)
+    alerts.note_session(play.machine.alerts, "", "", last + BROKEN_SESSIONS_MS - 1)
+    assert alerts.broken_is_told
+    alerts.note_session(play.machine.alerts, "", "", last + BROKEN_SESSIONS_MS)
+    play.step()
+    assert "sessions-broken" in closed(play)
+
+
+def test_sessions_that_break_now_and_then_or_by_a_ban_are_no_alert(play: Play) -> None:
+    alerts = play.machine.lost_answers
+    for number in range(3 * BROKEN_SESSIONS_ALERT):
+        alerts.note_session(play.machine.alerts, "gap", "now and then", number * BROKEN_SESSIONS_MS // 3)
+        alerts.note_session(play.machine.alerts, "banned", "OldHost bans us", number * BROKEN_SESSIONS_MS // 3)
+    assert not alerts.broken_is_told
 
 
 def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> None:
