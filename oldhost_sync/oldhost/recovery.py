@@ -34,7 +34,7 @@ from oldhost_sync.oldhost.refused_request import RefusedRequest
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.wire import Banned, Busy, ConnectionInUse, Expected, OutOfRange
-from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SessionOpened
+from oldhost_sync.policy.events import REFUSALS, OpeningHalted, OpeningPostponed, SessionOpened
 from oldhost_sync.policy.wire_ref import to_wire
 
 Connect = Callable[[], HostConnection]
@@ -42,7 +42,7 @@ Connect = Callable[[], HostConnection]
 # Causes that may be gone in a moment: retried during the opening, before the writer is told to come back.
 _TRIED_AGAIN = frozenset({"connection", "in-use", "silent", "busy"})
 # What a look that comes early must not hide behind the settle time.
-_REFUSED = frozenset({"ban", "credentials", "refused", "unreadable"})
+_REFUSED = REFUSALS | {"ban"}
 # More operations are bound than the ledger listed: this session gives nothing back.
 ALL_BOUND = 2**63
 

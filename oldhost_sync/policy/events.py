@@ -51,6 +51,10 @@ class OpeningPostponed:
     state: Literal["wait"] = "wait"
 
 
+# Reasons of an OpeningPostponed after which OldHost is asked less and less often.
+REFUSALS = frozenset({"credentials", "refused", "unreadable"})
+
+
 @dataclass(frozen=True, slots=True)
 class OpeningHalted:
     """Nothing is sent until an operator decides; `message` is a sentence that says why."""

@@ -14,6 +14,7 @@ from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.events import (
     ANSWERED,
+    REFUSALS,
     OpeningEnded,
     OpeningFailed,
     OpeningHalted,
@@ -155,14 +156,20 @@ class SessionLifecycle:
             wait_ms = min(wait_ms, self._machine.breaker.ask_again_ms)
         else:
             self._machine.progress.said(f"{event.reason}: {event.message}" if event.message else event.reason)
+        if event.reason in REFUSALS:  # each worker counts for itself
+            wait_ms = max(wait_ms, self._growing_pause_ms)
         self._retry_later(wait_ms, event.reason, now_ms)
 
     def _failed(self, event: OpeningFailed, now_ms: int) -> None:
         """Try again, with growing pauses."""
-        wait_ms = min(REOPEN_MS_MIN * 2 ** min(self._machine.session.attempts, 10), REOPEN_MS_MAX)
         why = f": {event.why}" if event.why else ""
         self._machine.progress.said(f"failure: opening a session failed{why}")
-        self._retry_later(wait_ms, "failure", now_ms)
+        self._retry_later(self._growing_pause_ms, "failure", now_ms)
+
+    @property
+    def _growing_pause_ms(self) -> int:
+        doublings: int = min(self._machine.session.attempts, 10)
+        return min(REOPEN_MS_MIN << doublings, REOPEN_MS_MAX)
 
     def _halted(self, reason: str) -> None:
         """Only an operator may decide this: send nothing until one resolves."""

@@ -475,6 +475,26 @@ def test_answers_lost_one_after_the_other_are_told_though_each_operation_is_foun
     assert "answers" in closed(play)
 
 
+@pytest.mark.parametrize("reason", ["credentials", "refused", "unreadable"])
+def test_however_many_workers_take_turns_a_host_that_refuses_is_asked_six_times_a_minute(
+    play: Play, reason: str
+) -> None:
+    """Each worker's first pause is a second."""
+    play.take("TXN", "a")
+    play.end_send(1, lambda _: Reply.LOST_BEFORE)
+    play.advance(REOPEN_MS_MAX)
+    began, asked = play.now_ms, 0
+    while play.now_ms < began + 60_000:
+        if play.under.opening is not None:
+            asked += 1
+            play.under.opening = None
+            play.machine.opening_ended(OpeningPostponed(1_000, reason, "status 401"), play.now_ms)
+            play.step()
+        play.advance(500)
+    assert asked == 6
+    assert "status 401" in play.machine.progress.reason
+
+
 def test_gaps_that_are_none_are_told_though_each_change_gets_its_fate_in_between(play: Play) -> None:
     gap = "OldHost calls nonce 501 a gap: it expects 501"
     alerts = play.machine.lost_answers
