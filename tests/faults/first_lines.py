@@ -9,6 +9,9 @@ import signal
 import time
 from typing import Any
 
+from temporalio.client import Client
+
+from tests.faults.other_deployment import MAKE_CURRENT, make_version, temporal
 from tests.faults.product import Product
 from tests.faults.scene import Figures, after, begin, insert, outstanding
 
@@ -114,3 +117,25 @@ def many_emergencies(product: Product) -> Figures:
     (late,) = product.sql("SELECT message FROM alerts WHERE kind = 'emergency-late'")
     assert "others were sent first" in late["message"], late
     return {"said": told["why"], "the alert": late["message"]}
+
+
+def other_deployment(product: Product) -> Figures:
+    """A person makes a version of another worker deployment current for our task queue; its worker is gone. The command
+    that the first line tells brings the tasks back.
+    """
+    begin(product)
+
+    async def divert(client: Client) -> None:
+        await make_version(client)
+        await temporal(product.temporal_address, MAKE_CURRENT)
+
+    product.ask(divert)
+    insert(product, WORK)
+    noticed = until_said(product, "of the worker deployment 'theirs'")
+    told = the_same_for_a_minute(product)
+    assert told["word"] == "NO WRITER", told
+    assert "terminate" not in told["next_step"], told
+    command = told["next_step"].split("`")[1].removeprefix("temporal ")
+    product.ask(lambda _: temporal(product.temporal_address, f"{command} --yes"))
+    sent = product.wait_for("all sent", lambda: not outstanding(product), 120)
+    return {"noticed after": round(noticed, 1), "said": told["why"], "next": told["next_step"], "sent": round(sent, 1)}

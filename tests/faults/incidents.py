@@ -314,6 +314,7 @@ INCIDENTS: dict[str, tuple[Incident, dict[str, Any]]] = {
     "host-that-resets": (first_lines.host_that_resets, {}),
     "frozen-worker": (first_lines.frozen_worker, {}),
     "stopped-worker": (first_lines.stopped_worker, {}),
+    "other-deployment": (first_lines.other_deployment, {}),
     "long-ban": (first_lines.long_ban, {"ban_seconds": 20.0}),
     "many-emergencies": (first_lines.many_emergencies, {}),
     "unread-signals": (unread_signals, {}),

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shlex
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from temporalio import workflow
-from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentVersionRequest
 from temporalio.client import Client
-from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
-from oldhost_sync.stack.programs import find_program
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer
 from oldhost_sync.temporal.writer_client import WriterClient, WriterUnavailable
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, describe_writer, writer_health
+from tests.faults.other_deployment import MAKE_CURRENT, PIN, make_version, temporal
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, WriterPolicy, workflow_id
 
 pytestmark = pytest.mark.temporal
@@ -59,13 +55,6 @@ class Other:
         await workflow.wait_condition(lambda: False)
 
 
-@workflow.defn(name="Theirs", versioning_behavior=VersioningBehavior.PINNED)
-class Theirs:
-    @workflow.run
-    async def run(self) -> None:
-        """Never started."""
-
-
 async def connected(client: Client) -> Client:
     return client
 
@@ -74,39 +63,6 @@ def writers_worker(client: Client) -> Worker:
     """Without a cache, so that each task is handed out anew."""
     runner = UnsandboxedWorkflowRunner()
     return Worker(client, task_queue=TASK_QUEUE, workflows=[IdleWriter], workflow_runner=runner, max_cached_workflows=0)
-
-
-VERSION = "--deployment-name theirs --build-id 'b 1' --yes"
-PINNED_TO = "--versioning-override-build-id 'b 1'"
-
-
-async def make_version(client: Client) -> None:
-    """A worker of another deployment polls our task queue for a moment."""
-    version = WorkerDeploymentVersion("theirs", "b 1")
-    config = WorkerDeploymentConfig(version=version, use_worker_versioning=True)
-    runner = UnsandboxedWorkflowRunner()
-    async with Worker(
-        client, task_queue=TASK_QUEUE, workflows=[Theirs], workflow_runner=runner, deployment_config=config
-    ):
-        request = DescribeWorkerDeploymentVersionRequest(namespace=client.namespace, version="theirs.b 1")
-        async with asyncio.timeout(20):
-            while True:
-                with contextlib.suppress(RPCError):
-                    await client.workflow_service.describe_worker_deployment_version(request)
-                    return
-                await asyncio.sleep(0.1)
-
-
-async def temporal(server: EmbeddedTemporal, command: str, more: str) -> None:
-    """Run a command of Temporal's own binary."""
-    program = find_program("temporal")
-    assert program is not None
-    arguments = [*shlex.split(command), *shlex.split(more), "--address", server.address]
-    child = await asyncio.create_subprocess_exec(
-        program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    said, _ = await child.communicate()
-    assert child.returncode == 0, said.decode()
 
 
 async def health_when(client: Client, true: Callable[[WriterHealth], bool]) -> WriterHealth:
@@ -195,17 +151,13 @@ def test_tasks_that_go_to_another_deployments_version_are_told_of_with_the_comma
             await make_version(client)
             handle = await start_writer(client, HOST, WriterPolicy())
             await health_when(client, lambda health: health.runs)
-            if how == "current":
-                await temporal(server, "worker deployment set-current-version --ignore-missing-task-queues", VERSION)
-            else:
-                override = "--versioning-override-behavior pinned --versioning-override-deployment-name theirs"
-                await temporal(server, f"workflow update-options -w {handle.id} {override}", PINNED_TO)
+            await temporal(server.address, MAKE_CURRENT if how == "current" else f"{PIN} {handle.id}")
             await handle.signal("anything")
             health = await health_when(client, lambda health: health.state is WriterState.NO_WORKER)
             assert "version 'b 1' of the worker deployment 'theirs', and our workers have no version" in health.error
             assert "terminate" not in health.advice
             command = health.advice.split("`")[1].removeprefix("temporal ")
-            await temporal(server, command, "--yes" if how == "current" else "")
+            await temporal(server.address, f"{command} --yes" if how == "current" else command)
             await health_when(client, lambda health: health.runs)
 
     with EmbeddedTemporal(None) as server:
