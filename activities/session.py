@@ -37,8 +37,10 @@ from oldhost_sync.policy.events import (
     SendEnded,
     SessionOpened,
 )
+from oldhost_sync.settings import SettingsError
 from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.ledger.halt_count import halted_by_count, note_count
 from oldhost_sync.store.ledger.machine_clock import MachineClock, steady_clock
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.store.session_recorder import SessionRecorder
@@ -52,6 +54,8 @@ from workflows import messages
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 2.0
+# How often a halted host is asked for its count.
+HALT_LOOK_SECONDS = 60.0
 # The first heartbeat, and the time between two: a delay of over two seconds has room within the timeout of six, and a
 # send that waits for 3 s and then sends for 3 s has one.
 FIRST_BEAT_SECONDS, BEAT_SECONDS = 3.0, 3.5
@@ -80,6 +84,7 @@ class SessionActivities:
     _reply_timeout: dict[str, ReplyTimeout] = field(default_factory=dict)
     _first_contact: dict[str, FirstContact] = field(default_factory=dict)
     _pace: dict[str, ConnectionPace] = field(default_factory=dict)
+    _halts_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _opens_no_more: threading.Event = field(default_factory=threading.Event)
     _leaving: threading.Event = field(default_factory=threading.Event)
@@ -149,6 +154,7 @@ class SessionActivities:
         while not self._leaving.wait(WATCH_SECONDS):
             for host, session in self._open_sessions():
                 self._look_at(host, session)
+            self._look_at_halts()
             self._write_down()
 
     def _look_at(self, host: str, session: Session) -> None:
@@ -164,6 +170,19 @@ class SessionActivities:
             self._forget(host, session)
         except Exception:
             logger.exception("a check of the session of %s failed; it will be checked again", host)
+
+    def _look_at_halts(self) -> None:
+        """Ask OldHost now and then whether the count that halted it fits the ledger again."""
+        if self.clock() < self._halts_at:
+            return
+        self._halts_at = self.clock() + HALT_LOOK_SECONDS
+        try:
+            for host in run_in_transaction(self.engine, halted_by_count, attempts=1):
+                if self.serves(host):
+                    count = self.count(host)
+                    run_in_transaction(self.engine, partial(note_count, host=host, count=count), attempts=1)
+        except Exception:
+            logger.exception("halted hosts can't be asked for their counts; they will be again")
 
     def open_no_more(self) -> None:
         """At SIGTERM: refuse further openings; running ones may finish, and open sessions go on."""
@@ -247,6 +266,13 @@ class SessionActivities:
     def ledger(self, host: str) -> Ledger:
         clock = MachineClock(self.clock)
         return MariaLedger(self.engine, host, timedelta(seconds=self.limits.settle_seconds), clock)
+
+    def serves(self, host: str) -> bool:
+        try:
+            self._connector(host)
+        except SettingsError:
+            return False
+        return True
 
     def count(self, host: str) -> Count:
         """What OldHost expects now, for an operator who resolves a halt, during which no session is open."""

@@ -226,6 +226,8 @@ def _taken(applied: int, waiting: int, sent: int) -> str:
 
 def _ahead(ahead: int, perhaps_ours: int) -> str:
     """`perhaps_ours`: how many operations in doubt OldHost may have taken."""
+    if not ahead:
+        return "OldHost's nonce is ours: what halted it is gone, and going on gives nothing up."
     theirs = "another client wrote, or we did before this database was restored"
     beyond = f"OldHost's nonce is {ahead} beyond ours"
     if not perhaps_ours:

@@ -64,9 +64,11 @@ def are_sent_again(kept: int, highest: int, expected: int) -> bool:
 
 
 def objection(ledger: LedgerRow, expected: int) -> str:
-    """Why nothing may be decided yet: OldHost's count is not the one that the operator was shown. Empty if it is."""
+    """Why nothing may be decided yet: OldHost's count is not the one that the operator was shown. Empty if it is, or if
+    it is the ledger's: then both ways do the same, and nothing is given up.
+    """
     shown, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
-    if shown is not None and shown != expected:
+    if shown is not None and shown != expected and expected != (last or 0) + 1:
         return f"OldHost expects nonce {expected} now; it was {shown} when the halt was shown, so nothing was decided."
     if shown is None and last is not None and expected <= last:
         return (

@@ -26,6 +26,7 @@ from oldhost_sync.oldhost.reply_timeout import KNOWN_AFTER
 from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
 from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.ledger.halt_consequences import read_halt
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views.session_list import read_sessions
 from oldhost_sync.telemetry import WorkerMetrics
@@ -218,6 +219,39 @@ def test_a_session_leaves_a_host_that_lives_on_after_its_name_has_moved(
             watching.join()
         assert (old.applied(), len(new.applied())) == ([], 1)
     assert sessions_told(world)[-1] == (1, "a", "the name of OldHost's address leads elsewhere now")
+
+
+def test_a_halt_whose_cause_is_gone_by_the_hosts_own_count_says_so_and_one_decision_ends_it(
+    world: MariaWorld, oldhost: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that said 1 for a while after its restart."""
+    monkeypatch.setattr("activities.session.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("activities.session.HALT_LOOK_SECONDS", 0.02)
+    sessions = worker(world, oldhost, "a")
+    with ForeignHost() as host:
+        sessions._connectors[HOST] = Connector(Address(host.address, host.port), sessions.clock)
+        open_session(sessions)
+        send(sessions, 1, world.record("u1"))
+        sessions._end_here(HOST, "a restart", lambda: None)
+        world.decide("halt")
+        world.execute("UPDATE nonce_ledger SET halted = 'it went back', halted_expected_nonce = 1")
+        host.says = 1
+        watching = threading.Thread(target=sessions.watch)
+        watching.start()
+        try:
+            wait_until(lambda: len(host.requests) >= 6, "questions")
+            assert world.halted() == "it went back"
+            host.says = None
+            wait_until(lambda: "fits the ledger" in (world.halted() or ""), "the halt's text")
+        finally:
+            sessions.drain()
+            watching.join()
+    with world.engine.connect() as connection:
+        halt = read_halt(connection, HOST)
+    assert halt is not None
+    assert (halt.expected_nonce, halt.same) == (502, True)
+    assert "what halted it is gone" in halt.conclusion
+    assert halt.adopt.given_up == halt.resend.sent_again == 0
 
 
 def test_no_session_is_opened_while_an_operator_s_pause_is_in_force(world: MariaWorld, oldhost: Simulator) -> None:

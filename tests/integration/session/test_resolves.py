@@ -45,6 +45,20 @@ def test_host_that_moved_on_while_it_was_halted_is_not_decided_about_unseen(stag
     stage.check_clean()
 
 
+@pytest.mark.parametrize("mode", ["adopt", "resend"])
+def test_host_whose_count_fits_again_is_gone_on_with_by_one_decision(stage: Stage, mode: str) -> None:
+    """It said a small count for some seconds after its restart. Nothing is given up, and nothing is sent again."""
+    ids = halted_by_a_restore(stage, 501)
+    stage.control(lambda controls: controls.foreign_write({"count": 5}))
+    assert not stage.resolve(mode).refused
+    change_id = stage.world.record("after")
+    opened = stage.opening()
+    assert opened.event.bound == []
+    assert outcomes(send(opened.session, [change_id])) == ["APPLIED"]
+    assert [stage.world.outcome(one)[0] for one in ids] == ["APPLIED"] * 5
+    stage.check_clean()
+
+
 def test_host_that_did_not_move_is_decided_about_at_once(stage: Stage) -> None:
     halted_by_a_restore(stage, 504)
     assert "2 operations that it lost" in stage.resolve("adopt").message
