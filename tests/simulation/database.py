@@ -61,8 +61,13 @@ _RULES: list[tuple[str, str]] = [
     (r"LEFT\(([^,]+), (\d+)\)", r"substr(\1, 1, \2)"),
     (r"INSERT INTO outbox_events \(host,", "INSERT INTO outbox_events (id, host,"),
     (r"\bTRUE\b", "1"),
+    (r"@@autocommit = 1 AND @@in_transaction = 0", "0"),  # every statement here is in a transaction
     (r"%%", "%"),
 ]
+
+
+def _octets(text: str | None) -> int | None:
+    return None if text is None else len(text.encode())
 
 
 def _replaced(given: str | None, pattern: str, by: str) -> str | None:
@@ -135,6 +140,7 @@ def _empty() -> bytes:
     costs ten times as much."""
     rules = [(DEFAULT_HOST, event_type, given.value) for event_type, given in DEFAULT_RULES.items()]
     with closing(sqlite3.connect(":memory:")) as raw:
+        raw.create_function("OCTET_LENGTH", 1, _octets, deterministic=True)
         for statement in _SCHEMA:
             raw.execute(statement)
         raw.executemany("INSERT INTO event_rules (host, event_type, priority_class) VALUES (?, ?, ?)", rules)
@@ -160,6 +166,7 @@ class Database:
         self.raw = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
         weakref.finalize(self, self.raw.close)
         self.raw.deserialize(_empty())
+        self.raw.create_function("OCTET_LENGTH", 1, _octets, deterministic=True)
         # The clock stands still while a statement runs: one asking of it is enough, not one for each row.
         self.raw.create_function("utc_now", 0, self.now_us, deterministic=True)
         self.raw.create_function("next_outbox_id", 0, self._outbox_id)

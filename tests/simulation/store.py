@@ -20,6 +20,7 @@ from tests.simulation.hub import Hub, Process, Task
 
 STALL_S = 3.0
 CONNECTION_LOST, CANT_CONNECT, LOCK_WAIT, DEADLOCK = 2013, 2003, 1205, 1213
+NO_SAVEPOINT = 1305
 
 
 class Locks:
@@ -118,6 +119,8 @@ class Connection(PlainConnection):
                 self.before_statement(statement)
                 self.rollback()
                 raise database_error(LOCK_WAIT, "lock wait timeout")
+        if statement.startswith("ROLLBACK TO SAVEPOINT") and not self._begun:
+            raise database_error(NO_SAVEPOINT, "the savepoint went with its transaction")
         # How long a row is waited for: here, no wait is simulated.
         if statement.startswith(("SET SESSION ", "SELECT @@SESSION.")):
             return self.database.run("SELECT 1", ())
