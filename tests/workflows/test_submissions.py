@@ -292,8 +292,8 @@ async def test_apply_now_refuses_what_is_no_emergency(stage: Stage) -> None:
         assert "takes no not_before: leave it out" in await refusal(
             writer, {**URGENT, "not_before": "2027-01-01T00:00:00Z"}
         )
-        assert "larger than" in await refusal(writer, {**URGENT, "payload": {"x": "y" * 70_000}})
-        assert "nested deeper" in await refusal(writer, {**URGENT, "payload": deep(40)})
+        assert "too large" in await refusal(writer, {**URGENT, "payload": {"x": "y" * 70_000}})
+        assert "nests deeper" in await refusal(writer, {**URGENT, "payload": deep(40)})
         await still_works(writer)
 
 
