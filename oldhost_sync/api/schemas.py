@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import choices, limits
 from oldhost_sync.api.field_types import OWN_WORDS, Id, Key, Moment, Name, UnitNameText, UnitStatusText
 from oldhost_sync.api.problems import ProblemBody
 from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
@@ -109,17 +109,7 @@ class Resolve(ReasonedRequest):
 class Flush(ReasonedRequest):
     """Send changes that wait in the debounce now: those of one entity, or of all entities if neither field is given."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "oneOf": [
-                {
-                    "required": ["entity_type", "entity_id"],
-                    "properties": {"entity_type": {"type": "string"}, "entity_id": {"type": "string"}},
-                },
-                {"properties": {"entity_type": {"type": "null"}, "entity_id": {"type": "null"}}},
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra=choices.FLUSH)
 
     entity_type: Name | None = Field(default=None, examples=["unit"])
     entity_id: Id | None = Field(default=None, examples=["12B"])

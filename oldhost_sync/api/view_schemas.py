@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import choices, limits
 from oldhost_sync.api.schemas import KEY, Keyed, ReasonedRequest
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import INTEGER_MAX, TEXT_LENGTH_MAX
@@ -184,20 +184,7 @@ class LetterGroups(BaseModel):
 class Letters(ReasonedRequest):
     """Which dead letters: either `change_ids`, or a `group` (only its letters up to the id `up_to`)."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "oneOf": [
-                {
-                    "required": ["change_ids"],
-                    "properties": {"change_ids": {"type": "array"}, "group": {"type": "null"}},
-                },
-                {
-                    "required": ["group"],
-                    "properties": {"change_ids": {"type": "null"}, "group": {"type": "string"}},
-                },
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra=choices.LETTERS)
 
     change_ids: list[Annotated[int, Field(ge=1, le=INTEGER_MAX)]] | None = Field(
         default=None, min_length=1, max_length=limits.LETTERS_AT_ONCE_MAX

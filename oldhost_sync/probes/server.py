@@ -31,6 +31,7 @@ ACCEPT_AGAIN_SECONDS = 0.1
 _METHODS = ("GET", "HEAD")
 
 StartResponse = Callable[..., Any]
+Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -85,15 +86,7 @@ class _SilentHandler(WSGIRequestHandler):
         """Log nothing: probes arrive every few seconds."""
 
 
-@contextmanager
-def served(
-    bind: str | None, registry: CollectorRegistry, readiness: Readiness, liveness: Liveness | None = None
-) -> Iterator[None]:
-    """Serve at "address:port" in a separate thread; without an address nothing is served."""
-    if not bind:
-        yield
-        return
-    address, port = bind_address(bind)
+def _application(registry: CollectorRegistry, readiness: Readiness, liveness: Liveness | None) -> Application:
     figures = make_wsgi_app(registry)
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -121,6 +114,19 @@ def served(
             return _answer(start_response, status, {"status": "ok" if ready else "unready", "checks": shown})
         return _answer(start_response, HTTPStatus.NOT_FOUND, {"status": "no such path"})
 
+    return app
+
+
+@contextmanager
+def served(
+    bind: str | None, registry: CollectorRegistry, readiness: Readiness, liveness: Liveness | None = None
+) -> Iterator[None]:
+    """Serve at "address:port" in a separate thread; without an address nothing is served."""
+    if not bind:
+        yield
+        return
+    address, port = bind_address(bind)
+    app = _application(registry, readiness, liveness)
     kind = _ServerOfIPv6 if ":" in address else _Server
     server = make_server(address, port, app, server_class=kind, handler_class=_SilentHandler)
     thread = threading.Thread(target=server.serve_forever, name="role-server", daemon=True)
