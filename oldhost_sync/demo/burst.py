@@ -67,6 +67,7 @@ class BurstClient:
         burst.lasted = loop.time() - began
         for _, writer in self._idle:
             writer.close()
+        await asyncio.gather(*(writer.wait_closed() for _, writer in self._idle), return_exceptions=True)
         return burst
 
     async def _submit(self, change: Arrival, begun: float, burst: Burst) -> None:

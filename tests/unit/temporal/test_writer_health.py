@@ -185,7 +185,7 @@ def test_a_task_that_nobody_takes_means_no_worker() -> None:
     health = untaken_by_anybody()
     assert (health.state, health.since) == (WriterState.NO_WORKER, ago(20))
     assert health.error == "no worker takes its workflow task"
-    assert health.advice.startswith("start one; if workers are at work, none of them frozen")
+    assert health.advice.startswith("start one (`oldhost-sync worker`); if workers are at work")
 
 
 def test_a_task_that_temporal_does_not_hand_out_to_polling_workers_needs_another_run() -> None:
