@@ -106,6 +106,7 @@ def upgrade() -> None:
         sa.Column("said_status", sa.Integer(), nullable=True),
         sa.Column("said_send", sa.Integer(), nullable=True),
         sa.Column("said_used", sa.Boolean(), server_default=sa.text("0"), nullable=False),
+        sa.Column("refused", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint(
             "status IN ('RESERVED', 'SENT', 'APPLIED', 'FAILED', 'UNSURE')", name="ck_nonce_requests_status"
         ),
@@ -138,6 +139,7 @@ def upgrade() -> None:
         sa.Column("said_status", sa.Integer(), nullable=True),
         sa.Column("said_send", sa.Integer(), nullable=True),
         sa.Column("said_used", sa.Boolean(), server_default=sa.text("0"), nullable=False),
+        sa.Column("refused", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("archived_at", MOMENT, server_default=NOW, nullable=False),
         sa.Column("reason", sa.String(length=1024), nullable=False),
         sa.PrimaryKeyConstraint("id"),
@@ -160,6 +162,7 @@ def upgrade() -> None:
         ["host", "completed_at", "nonce"],
         if_not_exists=True,
     )
+    op.create_index("ix_nonce_requests_archive_nonce", "nonce_requests_archive", ["host", "nonce"], if_not_exists=True)
     op.create_table(
         "settled_days",
         sa.Column("host", _id(64), nullable=False),

@@ -111,6 +111,7 @@ class Reconciled:
 
     `mismatch`: the same, from a comparison that must not halt; nothing was changed. `stale`: OldHost has said a moment
     ago that it used a nonce, which this count denies: an older answer (a cache, a replica); nothing was changed.
+    `apart`: [change id, tries] of those that gave up their nonces, since OldHost refused them without using these.
     """
 
     fates: list[ChangeResult] = field(default_factory=list)
@@ -119,6 +120,7 @@ class Reconciled:
     halted: str | None = None
     mismatch: str | None = None
     stale: str | None = None
+    apart: list[list[int]] = field(default_factory=list)
 
 
 class Reservation(list["Reserved | ChangeResult"]):

@@ -259,7 +259,7 @@ class Opening:
             listener=self.listener,
         )
         bound = [to_wire(ref) for ref in found.bound]
-        event = SessionOpened(taken.epoch, "", reading.nonce, found.fates, bound, found.more_bound)
+        event = SessionOpened(taken.epoch, "", reading.nonce, found.fates, bound, found.more_bound, apart=found.apart)
         return Opened(session, event)
 
     def _reconcile(self, taken: TakenOver, expected: int, *, final: bool) -> Reconciled:

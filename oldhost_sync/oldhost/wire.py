@@ -35,12 +35,14 @@ RESERVED_NAMES = ("entity_type", "entity_id", "event_type", "payload", "event_id
 @dataclass(frozen=True, slots=True)
 class Said:
     """A complete answer as OldHost gave it. `words`: its body, shortened, with what can't be printed escaped.
-    `used`: it says that our nonce is used, whatever else it says.
+    `used`: it says that our nonce is used, whatever else it says. `refuses`: it is about this operation, and not about
+    the connection or all of them.
     """
 
     status: int
     words: str
     used: bool = False
+    refuses: bool = False
 
     def __str__(self) -> str:
         return f"status {self.status}: {self.words}" if self.words else f"status {self.status}, without a body"
@@ -218,12 +220,13 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
 def said_by(status: int, body: bytes, nonce: int) -> Said:
     """The answer to the operation with `nonce` in its own words, for people: they are data from outside."""
     fields = _json_object(body) or {}
-    is_replay = isinstance(read_answer(status, body, nonce), Replay)
+    answer = read_answer(status, body, nonce)
+    is_replay = isinstance(answer, Replay)
     is_ours = fields.get("nonce", nonce) == nonce
     is_used = is_replay or (is_ours and (_nonce(fields.get("expected_nonce")) or 0) > nonce)
     text = body[: 4 * REASON_LENGTH_MAX].decode(errors="backslashreplace")
     escaped = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
-    return Said(status, escaped[:REASON_LENGTH_MAX].strip(), used=is_used)
+    return Said(status, escaped[:REASON_LENGTH_MAX].strip(), is_used, isinstance(answer, Busy | Unlisted))
 
 
 def read_ask(status: int, body: bytes) -> AskAnswer:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from oldhost_sync.policy.actions import RaiseAlert, RecordAlerts, RecordHalt
 from oldhost_sync.policy.alert_kinds import Severity, Told
-from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.policy.changes import ChangeRef, EntityKey
 from oldhost_sync.policy.phrases import instant
 from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS, ALERTS_AT_ONCE_MAX, DEAD_LETTER_ALERTS_MAX
 
@@ -99,6 +99,15 @@ class Alerts:
         )
         self._raise("goes-nowhere", "critical", text, GOES_NOWHERE, ref.change_id)
         self.stuck = ref.change_id
+
+    def waits_apart(self, change_id: int, entity: EntityKey, tries: int) -> None:
+        text = (
+            f"OldHost refused change {change_id} ({entity.entity_type} {entity.entity_id}) {tries} times without using "
+            "its nonce. The others are sent; this one and the later ones of its entity wait, and are tried again after "
+            "growing pauses. `change show` has OldHost's words. After a few tries more it becomes a dead letter."
+        )
+        self._raise("goes-nowhere", "critical", text, GOES_NOWHERE, change_id)
+        self.stuck = change_id
 
     def answers_are_lost(self, sends: int, reason: str) -> None:
         text = (

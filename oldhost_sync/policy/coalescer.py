@@ -28,7 +28,7 @@ _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EME
 
 class Coalescer:
     """All that waits. Times are ms; nothing here reads a clock. `released`: entities whose oldest dead letter was
-    decided: the changes held behind it must be read from MariaDB.
+    decided: the changes held behind it must be read from MariaDB. `parked`: entities that get no turn until then.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Coalescer:
     ) -> None:
         self.released: dict[EntityKey, None] = {}
         self.decided = DecidedLetters()
+        self.parked: dict[EntityKey, int] = {}
         self._debounce_ms = debounce_ms
         self._max_wait_ms = max_wait_ms
         self.waiting: dict[int, PendingOperation] = {}
@@ -161,6 +162,26 @@ class Coalescer:
         if entry is not None:
             self._take_out(entry)
         return entry
+
+    def park(self, change_id: int, until_ms: int) -> EntityKey | None:
+        """Its entity gets no turn until then. None: the change does not wait here any more."""
+        entry = self.waiting.get(change_id)
+        if entry is None:
+            return None
+        self.parked[entry.ref.entity] = until_ms
+        for lane in self.lanes.values():
+            lane.park(entry.ref.entity)
+        return entry.ref.entity
+
+    def unpark_due(self, now_ms: int) -> None:
+        """Those whose pause is over get turns again."""
+        for entity in [each for each, until_ms in self.parked.items() if until_ms <= now_ms]:
+            self.unpark(entity)
+
+    def unpark(self, entity: EntityKey) -> None:
+        if self.parked.pop(entity, None) is not None:
+            for lane in self.lanes.values():
+                lane.unpark(entity)
 
     # ----------------------------------------------------------------------------------------------------------- holds
 

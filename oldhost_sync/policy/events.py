@@ -19,6 +19,7 @@ ANSWERED = "unlisted"
 class SessionOpened:
     """OldHost agrees with the ledger. `fates`: of all that was in doubt, and of anything else that ended. `bound`: refs
     in nonce order, to be sent first; `more_bound`: that list was cut. `task_queue`: that of the session's worker.
+    `apart`: [change id, tries] of those that OldHost refused without using their nonce; others get it (`apart.py`).
     """
 
     epoch: int = 0
@@ -28,6 +29,7 @@ class SessionOpened:
     bound: list[WireRef] = field(default_factory=list)
     more_bound: bool = False
     state: Literal["open"] = "open"
+    apart: list[list[int]] = field(default_factory=list)
 
     def bound_refs(self) -> list[ChangeRef]:
         """Raises ValueError if one of them is not a valid ref."""

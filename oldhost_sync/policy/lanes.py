@@ -24,6 +24,7 @@ class Lane:
         self._ready: dict[EntityKey, list[LaneItem]] = {}
         self._heads: list[tuple[LaneItem, EntityKey]] = []
         self._head_of: dict[EntityKey, LaneItem] = {}
+        self._parked: dict[EntityKey, None] = {}
         self._size = 0
 
     def __len__(self) -> int:
@@ -70,7 +71,7 @@ class Lane:
 
     def _refresh(self, entity: EntityKey) -> None:
         """Make the entity's first item its head; no head while it has nothing ready."""
-        items = self._ready.get(entity)
+        items = None if entity in self._parked else self._ready.get(entity)
         if not items:
             self._head_of.pop(entity, None)
         elif self._head_of.get(entity) != items[0]:
@@ -79,6 +80,15 @@ class Lane:
             heappush(self._heads, head)
             if self._rotation is not None:
                 self._rotation.show(head)
+
+    def park(self, entity: EntityKey) -> None:
+        """The entity gets no turn until `unpark`."""
+        self._parked[entity] = None
+        self._refresh(entity)
+
+    def unpark(self, entity: EntityKey) -> None:
+        self._parked.pop(entity, None)
+        self._refresh(entity)
 
     def head(self) -> tuple[EntityKey, int] | None:
         """The entity whose turn it is in this lane, and the change id of its head."""

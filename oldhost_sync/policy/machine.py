@@ -94,6 +94,7 @@ class Machine:
         The order: sends, while a session is open and something can be sent; opening or closing the session; what is
         independent of sending: the probe, reading outstanding changes, the sweep; the forecast and the alerts.
         """
+        self.coalescer.unpark_due(now_ms)
         self.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX)
         self.breaker.tick(now_ms)
         self.take_released()
@@ -109,6 +110,7 @@ class Machine:
         times = [
             self.coalescer.next_due_at_ms() if self.may_send else None,
             self.coalescer.next_quiet_at_ms() if self._is_idle else None,
+            min(self.coalescer.parked.values(), default=None) if self.may_send else None,
             self.breaker.ask_at_ms if self.breaker.state is BreakerState.OPEN else None,
             self.lifecycle.reopens_at_ms if not self.draining else None,
             self.sweeping.at_ms if not self.draining and self._may_sweep else None,

@@ -6,10 +6,11 @@ what became of the operations in doubt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, StopSends
+from oldhost_sync.policy.apart import pause_ms
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.events import (
@@ -116,6 +117,7 @@ class SessionLifecycle:
         for fate in event.fates:
             machine.outcomes.record(fate, now_ms)
         machine.outcomes.bind_all(bound)
+        self._set_apart(event.apart, now_ms)
         if machine.session.attempts >= REOPEN_ALERT_ATTEMPTS:
             machine.alerts.session_is_back()
         if event.epoch > 1 and self._proves_that_all_is_well:
@@ -129,6 +131,12 @@ class SessionLifecycle:
         if machine.breaker.state is not BreakerState.HALTED:  # halted during the opening: it is closed again
             machine.breaker.agreed()
 
+    def _set_apart(self, apart: Sequence[Sequence[int]], now_ms: int) -> None:
+        for change_id, tries in apart:
+            entity = self._machine.coalescer.park(change_id, now_ms + pause_ms(tries))
+            if entity is not None and tries > 1:
+                self._machine.alerts.waits_apart(change_id, entity, tries)
+
     @property
     def _proves_that_all_is_well(self) -> bool:
         """The first session of a run to which an earlier one left no more than its alerts, unless a pause or a halt has
@@ -141,7 +149,8 @@ class SessionLifecycle:
     def _count_without_progress(self, bound: list[ChangeRef]) -> int:
         alerts = self._machine.alerts
         if not bound:
-            alerts.nothing_is_stuck()
+            if alerts.stuck not in self._machine.coalescer.waiting:
+                alerts.nothing_is_stuck()
             return 0
         sessions = self._machine.session.sessions_without_progress + 1
         if sessions == SESSIONS_WITHOUT_PROGRESS_ALERT:

@@ -80,6 +80,8 @@ def _request_columns() -> list[Any]:
         Column("said_send", Integer),
         # Some answer to one of its sends said that the nonce is used: it is never sent with it again.
         Column("said_used", Boolean, nullable=False, server_default=text("0")),
+        # How many answers refused this operation without using the nonce, as far as they told.
+        Column("refused", Integer, nullable=False, server_default=text("0")),
     ]
 
 
@@ -107,6 +109,8 @@ nonce_requests_archive = table(
     stamp("archived_at"),
     Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
     Index("ix_nonce_requests_archive_change", "host", "change_id"),
+    # The operations that a nonce had before the present one.
+    Index("ix_nonce_requests_archive_nonce", "host", "nonce"),
     # Operations that ended on a day, or were archived on it without an answer (settlement, retention).
     Index("ix_nonce_requests_archive_completed", "host", "completed_at", "nonce"),
     Index("ix_nonce_requests_archive_archived", "host", "archived_at", "nonce"),

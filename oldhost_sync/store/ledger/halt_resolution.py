@@ -27,6 +27,7 @@ from oldhost_sync.store.ledger import operator_statements as sql
 from oldhost_sync.store.ledger import statements
 from oldhost_sync.store.ledger.completion import record_fate, shortened
 from oldhost_sync.store.ledger.mismatch import mismatch_of
+from oldhost_sync.store.ledger.setting_apart import end_others, others_of
 from oldhost_sync.store.ledger.statements import LedgerRow
 from oldhost_sync.store.ledger.used_nonce import ADOPTED, used
 from oldhost_sync.store.outbox.pending_fates import FORGET_FROM
@@ -165,10 +166,12 @@ def _went_forward(connection: Connection, host: str, expected: int, *, resend: b
 def _count_as_applied(connection: Connection, host: str, expected: int) -> int:
     doubts = [row for row in connection.exec_driver_sql(statements.SENT_ROWS, (host,)) if row.nonce < expected]
     for row in doubts:
-        found = used(row, ADOPTED)
+        others = others_of(connection, host, row)
+        found = used(row, ADOPTED, shared=bool(others))
         values = (found.status, shortened(found.answer), host, row.nonce)
         connection.exec_driver_sql(statements.COMPLETE_FOUND, values)
         record_fate(connection, host, found.ending)
+        end_others(connection, host, others)
     return len(doubts)
 
 

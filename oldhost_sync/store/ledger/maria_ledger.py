@@ -222,6 +222,8 @@ class MariaLedger:
     def _note(self, connection: Connection, statement: str, epoch: int, sent: Reserved, said: Said) -> None:
         of_this_send = (self._host, sent.nonce, epoch)
         connection.exec_driver_sql(statement, (said.status, shortened(str(said)), *of_this_send))
+        if said.refuses:
+            connection.exec_driver_sql(sql.COUNT_REFUSAL, of_this_send)
         if said.used:
             connection.exec_driver_sql(sql.NOTE_USED, of_this_send)
 

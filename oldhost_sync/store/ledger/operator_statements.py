@@ -28,6 +28,8 @@ CONFIRM_CHANGE = (
     f"fate_sequence = {SEQUENCE} WHERE id = %s AND outcome = 'DEAD' AND unproven = 1"
 )
 ARCHIVE_OF_CHANGE = f"{ARCHIVE} change_id = %s"
+# Its tries before the retry are not counted any more; the bodies stay (`setting_apart`).
+FORGET_TRIES = "UPDATE nonce_requests_archive SET reason = %s WHERE host = %s AND change_id = %s AND reason = %s"
 DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %s"
 # A decision is repeated within minutes, so only the last day is searched.
 DECISION = (
@@ -86,7 +88,7 @@ FORGET_APPLIED_FROM = "DELETE FROM applied_states WHERE host = %s AND nonce >= %
 FORGET_STATES_FROM = "UPDATE applied_states SET payload_hash = '', nonce = %s WHERE host = %s AND nonce >= %s"
 SENT_AGAIN_FROM = (
     "UPDATE nonce_requests SET status = 'SENT', sends = 0, completed_at = NULL, said_status = NULL, "
-    "said_send = NULL, said_used = 0, "
+    "said_send = NULL, said_used = 0, refused = 0, "
     "answer = 'to be sent again by an operator''s decision', sent_at = COALESCE(sent_at, UTC_TIMESTAMP(6)) "
     "WHERE host = %s AND nonce >= %s"
 )

@@ -18,6 +18,7 @@ from oldhost_sync.store.ledger.fence import lock
 from oldhost_sync.store.ledger.halt_resolution import carry_out, objection, show, too_many
 from oldhost_sync.store.ledger.machine_clock import MachineClock
 from oldhost_sync.store.ledger.mismatch import mismatch_of, stale
+from oldhost_sync.store.ledger.setting_apart import end_others, others_of, set_apart
 from oldhost_sync.store.ledger.used_nonce import used
 from oldhost_sync.store.outbox.relay_queue import as_ref
 
@@ -95,20 +96,23 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
         return Reconciled(halted=mismatch)
     if not ledger.ban_is_over:
         connection.exec_driver_sql(sql.END_BAN, (host,))
-    fates = [_found_used(connection, host, epoch, row) for row in sent if row.nonce < expected]
+    fates = [fate for row in sent if row.nonce < expected for fate in _found_used(connection, host, epoch, row)]
+    given_up, apart = set_apart(connection, host, expected, expected - 1, list(sent))
+    fates += given_up
     rows = connection.exec_driver_sql(sql.BOUND_REFS, (host, expected, BOUND_MAX + 1)).all()
-    return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX)
+    return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX, apart=apart)
 
 
-def _found_used(connection: Connection, host: str, epoch: int, row: sql.SentRow) -> ChangeResult:
-    """OldHost expects a later nonce: the operation in doubt has used its own."""
-    found = used(row)
+def _found_used(connection: Connection, host: str, epoch: int, row: sql.SentRow) -> list[ChangeResult]:
+    """OldHost expects a later nonce: the operation in doubt has used its own, or one that had the nonce before."""
+    others = others_of(connection, host, row)
+    found = used(row, shared=bool(others))
     advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, host, epoch, row.nonce - 1))
     check(advanced.rowcount == 1, f"nonce {row.nonce} is not the next to be used up")
     values = (found.status, shortened(found.answer), host, row.nonce)
     check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
     record_fate(connection, host, found.ending, numbered=True)
-    return found.fate
+    return [found.fate, *end_others(connection, host, others)]
 
 
 def complete_halt(connection: Connection, host: str, epoch: int, expected: int) -> str:

@@ -95,7 +95,7 @@ YOUNGEST_SENT_MS = (
 )
 SENT_ROWS = (
     "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.sends, r.said_status, r.said_send, r.said_used, "
-    "r.answer, TIMESTAMPDIFF(MICROSECOND, r.sent_at, UTC_TIMESTAMP(6)) DIV 1000 AS sent_ms_ago, "
+    "r.refused, r.answer, TIMESTAMPDIFF(MICROSECOND, r.sent_at, UTC_TIMESTAMP(6)) DIV 1000 AS sent_ms_ago, "
     "o.entity_type, o.entity_id, o.event_type, o.priority_class "
     f"FROM {_BY_STATUS} STRAIGHT_JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status = 'SENT' ORDER BY r.nonce"
@@ -127,6 +127,9 @@ UNCOUNT_SEND = "UPDATE nonce_requests SET sends = %s WHERE host = %s AND nonce =
 # An answer to this epoch's send, which may have used the nonce; and one to a send that does not count, which must not
 # replace the answer to a send that does.
 _NOTE = "UPDATE nonce_requests SET said_status = %s, said_send = {send}, answer = %s "
+COUNT_REFUSAL = (
+    "UPDATE nonce_requests SET refused = refused + 1 WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
+)
 NOTE_USED = "UPDATE nonce_requests SET said_used = 1 WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
 _OF_THIS_SEND = "WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
 NOTE_ANSWER = f"{_NOTE.format(send='sends')}{_OF_THIS_SEND}"
@@ -138,7 +141,7 @@ CALL_A_REPLAY = f"UPDATE nonce_requests SET answer = '{CALLED_A_REPLAY}' {_OF_TH
 
 _KEPT = (
     "host, nonce, idempotency_key, change_id, epoch, body, status, sends, created_at, sent_at, completed_at, answer, "
-    "said_status, said_send, said_used"
+    "said_status, said_send, said_used, refused"
 )
 ARCHIVE = (
     f"INSERT INTO nonce_requests_archive ({_KEPT}, archived_at, reason) "

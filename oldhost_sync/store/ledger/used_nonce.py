@@ -35,9 +35,14 @@ class UsedNonce:
         return ChangeResult(ending.change_id, ending.outcome.value, ending.nonce, error, unproven=ending.unproven)
 
 
-def used(row: Any, otherwise: str = UNCONFIRMED) -> UsedNonce:
-    """`row`: SENT, its nonce used (`statements.SENT_ROWS`). `otherwise`: why it counts as applied if no answer came."""
+def used(row: Any, otherwise: str = UNCONFIRMED, *, shared: bool = False) -> UsedNonce:
+    """`row`: SENT, its nonce used (`statements.SENT_ROWS`). `otherwise`: why it counts as applied if no answer came.
+    `shared`: another operation had the nonce before, and may have used it.
+    """
     if not row.sends or row.said_send != row.sends:
+        if shared:
+            why = f"{UNSURE}its answer was lost, and another operation had nonce {row.nonce}, too"
+            return UsedNonce("UNSURE", why, Ending.unsure(row, why))
         return UsedNonce("APPLIED", otherwise, Ending.unconfirmed(row))
     if 400 <= row.said_status < 500:
         ending = Ending.of(row, Outcome.DEAD, nonce=row.nonce, error=row.answer)

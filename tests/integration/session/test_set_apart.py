@@ -1,0 +1,168 @@
+"""One operation that OldHost refuses without using its nonce: the others go first with that number."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.oldhost.recovery import Opened
+from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
+from tests.integration.session.stage import Stage, outcomes, send
+
+pytestmark = pytest.mark.mariadb
+
+REFUSALS = {
+    "a firewall's 403": {"name": "answer", "status": 403, "body": "<h1>Forbidden</h1>", "nonce": "unused"},
+    "500": {"name": "answer", "status": 500, "nonce": "unused"},
+    "another 400": {"name": "answer", "status": 400, "body": '{"error": "bad_character"}', "nonce": "unused"},
+    "busy": {"name": "busy", "retry_after": 0.01},
+}
+each_refusal = pytest.mark.parametrize("refusal", REFUSALS)
+
+
+def refuse(stage: Stage, refusal: str, unit: str = "poison") -> None:
+    wanted = {"on": "sync", "rule": {"entity_id": unit}, **REFUSALS[refusal]}
+    stage.control(lambda controls: controls.switch_on(wanted))
+
+
+def next_session(stage: Stage) -> Opened:
+    """As the writer opens it: it waits for the settle time where it is told to."""
+    stage.close()
+    return stage.opening()
+
+
+def try_again(stage: Stage, change_id: int) -> Opened:
+    """Its pause is over: one more try, and the session after it."""
+    assert outcomes(send(next_session(stage).session, [change_id])) == ["BOUND"]
+    return next_session(stage)
+
+
+@each_refusal
+def test_after_the_first_refusal_another_operation_has_the_number(stage: Stage, refusal: str) -> None:
+    poison, other = stage.world.record("poison"), stage.world.record("u2")
+    refuse(stage, refusal)
+    assert outcomes(send(stage.session(), [poison, other]))[0] == "BOUND"
+    opened = next_session(stage)
+    assert (opened.event.apart, opened.event.bound, opened.event.fates) == ([[poison, 1]], [], [])
+    assert outcomes(send(opened.session, [other])) == ["APPLIED"]
+    assert stage.journal() == [(501, "applied", other)]
+    stage.check_clean()
+
+
+def test_busy_is_proof_at_once_that_the_number_is_free(stage: Stage) -> None:
+    poison = stage.world.record("poison")
+    refuse(stage, "busy")
+    send(stage.session(), [poison])
+    stage.close()
+    opened = stage.open()
+    assert isinstance(opened, Opened), "no settle time"
+    assert opened.event.apart == [[poison, 1]]
+
+
+def test_after_any_other_refusal_the_number_is_free_only_after_the_settle_time(stage: Stage) -> None:
+    poison = stage.world.record("poison")
+    refuse(stage, "500")
+    send(stage.session(), [poison])
+    waiting = stage.open()
+    assert isinstance(waiting, OpeningPostponed)
+    assert waiting.reason == "settle"
+
+
+def test_a_lost_answer_is_first_followed_by_the_same_bytes(stage: Stage) -> None:
+    poison = stage.world.record("poison")
+    stage.control(lambda controls: controls.switch_on({"name": "drop_before", "rule": {"entity_id": "poison"}}))
+    assert outcomes(send(stage.session(), [poison])) == ["BOUND"]
+    opened = next_session(stage)
+    assert ([ref[0] for ref in opened.event.bound], opened.event.apart) == ([poison], [])
+    assert outcomes(send(opened.session, [poison])) == ["BOUND"]
+    assert next_session(stage).event.apart == [[poison, 1]]
+
+
+def test_what_waits_apart_is_applied_once_when_oldhost_takes_it(stage: Stage) -> None:
+    poison, other = stage.world.record("poison"), stage.world.record("u2")
+    refuse(stage, "500")
+    send(stage.session(), [poison])
+    opened = next_session(stage)
+    send(opened.session, [other])
+    stage.control(lambda controls: controls.switch_off(None))
+    assert outcomes(send(next_session(stage).session, [poison])) == ["APPLIED"]
+    assert stage.applied_ids() == [other, poison]
+    assert stage.world.read("SELECT unproven FROM outbox_events WHERE id = %s", poison) == [(0,)]
+    stage.check_clean()
+
+
+@each_refusal
+def test_refused_again_and_again_while_others_pass_it_becomes_a_dead_letter_with_oldhosts_words(
+    stage: Stage, refusal: str
+) -> None:
+    poison = stage.world.record("poison")
+    refuse(stage, refusal)
+    opened = next_session(stage)
+    for number in range(3):
+        opened = try_again(stage, poison)
+        if number < 2:
+            assert opened.event.apart == [[poison, number + 1]]
+            send(opened.session, [stage.world.record(f"u{number}")])
+    assert [(fate.change_id, fate.outcome, fate.nonce) for fate in opened.event.fates] == [(poison, "DEAD", None)]
+    ((outcome, error, unproven),) = stage.world.read(
+        "SELECT outcome, error, unproven FROM outbox_events WHERE id = %s", poison
+    )
+    assert (outcome, unproven) == ("DEAD", 0)
+    assert error.startswith("refused 3 times without using its nonce: status ")
+    assert str(REFUSALS[refusal].get("body", "busy" if refusal == "busy" else "")) in error
+    assert stage.world.decide("confirm", change_id=poison)
+    assert stage.world.decide("retry", change_id=poison) == ""
+    assert try_again(stage, poison).event.apart == [[poison, 1]], "its tries begin anew"
+    stage.check_clean()
+
+
+def test_an_oldhost_that_refuses_everything_makes_no_dead_letters(stage: Stage) -> None:
+    first, second = stage.world.record("u1"), stage.world.record("u2")
+    stage.control(lambda controls: controls.switch_on({"name": "answer", "status": 500, "nonce": "unused"}))
+    next_session(stage)
+    for tries in range(1, 4):
+        for change_id in (first, second):
+            assert try_again(stage, change_id).event.apart == [[change_id, tries]]
+
+
+def test_every_body_that_a_number_had_is_kept(stage: Stage) -> None:
+    poison, other = stage.world.record("poison", payload={"n": 1}), stage.world.record("u2", payload={"n": 2})
+    refuse(stage, "500")
+    send(stage.session(), [poison])
+    send(next_session(stage).session, [other])
+    kept = stage.world.read("SELECT nonce, change_id, body FROM nonce_requests_archive")
+    assert [(nonce, change_id) for nonce, change_id, _ in kept] == [(501, poison)]
+    assert b'"n":1' in kept[0][2]
+
+
+def test_a_number_that_two_operations_had_proves_neither_by_being_used(stage: Stage) -> None:
+    poison, other = stage.world.record("poison"), stage.world.record("u2")
+    refuse(stage, "500")
+    send(stage.session(), [poison])
+    session = next_session(stage).session
+    stage.fault("drop_after", rule={"entity_id": "u2"})
+    assert outcomes(send(session, [other])) == ["BOUND"]
+    fates = {fate.change_id: (fate.outcome, fate.unproven) for fate in next_session(stage).event.fates}
+    assert fates == {other: ("DEAD", True), poison: ("DEAD", True)}
+    assert stage.world.row(501)[1] == "UNSURE"  # type: ignore[index]
+
+
+def test_a_replay_answered_to_a_numbers_second_operation_halts(stage: Stage) -> None:
+    """A copy of the first one came later than the settle time."""
+    poison, other = stage.world.record("poison"), stage.world.record("u2")
+    refuse(stage, "500")
+    send(stage.session(), [poison])
+    session = next_session(stage).session
+    stage.control(lambda controls: controls.foreign_write({}))
+    sent = send(session, [other])
+    assert "we never sent it before" in sent.halted
+    assert isinstance(stage.open(), OpeningHalted)
+
+
+def test_a_later_change_of_its_entity_does_not_overtake_it(stage: Stage) -> None:
+    poison = stage.world.record("poison")
+    later = stage.world.record("poison", "guest_locked_out", {"door": "front"})
+    refuse(stage, "500")
+    send(stage.session(), [poison])
+    sent = send(next_session(stage).session, [later])
+    assert outcomes(sent) == ["WAITING"]
+    assert [ref[0] for ref in sent.older] == [poison]
