@@ -49,6 +49,7 @@ class SessionLifecycle:
         self.resolved_epoch = 0
         self.stopped_epoch = 0
         self.opening_predates_resolve = False
+        self._told_apart = 0  # the change that the open alert says waits apart
 
     # --------------------------------------------------------------------------------------------------------- deciding
 
@@ -117,13 +118,13 @@ class SessionLifecycle:
         for fate in event.fates:
             machine.outcomes.record(fate, now_ms)
         machine.outcomes.bind_all(bound)
-        self._set_apart(event.apart, now_ms)
         if machine.session.attempts >= REOPEN_ALERT_ATTEMPTS:
             machine.alerts.session_is_back()
         if event.epoch > 1 and self._proves_that_all_is_well:
             machine.alerts.disproved_by_a_session()
         machine.session = machine.session.opened(event, self._count_without_progress(bound))
         machine.counters.sessions += 1
+        self._set_apart(event.apart, now_ms)
         machine.progress.fates = 0
         machine.probe_at_ms = now_ms + machine.policy.probe_ms
         if machine.breaker.state is BreakerState.HALF_OPEN:
@@ -135,7 +136,13 @@ class SessionLifecycle:
         for change_id, tries in apart:
             entity = self._machine.coalescer.park(change_id, now_ms + pause_ms(tries))
             if entity is not None and tries > 1:
+                self._told_apart = change_id
                 self._machine.alerts.waits_apart(change_id, entity, tries)
+
+    def _still_waits_apart(self, change_id: int) -> bool:
+        machine = self._machine
+        is_here = change_id in machine.coalescer.waiting or change_id in machine.in_flight
+        return change_id == self._told_apart and is_here
 
     @property
     def _proves_that_all_is_well(self) -> bool:
@@ -149,7 +156,7 @@ class SessionLifecycle:
     def _count_without_progress(self, bound: list[ChangeRef]) -> int:
         alerts = self._machine.alerts
         if not bound:
-            if alerts.stuck not in self._machine.coalescer.waiting:
+            if not self._still_waits_apart(alerts.stuck):
                 alerts.nothing_is_stuck()
             return 0
         sessions = self._machine.session.sessions_without_progress + 1

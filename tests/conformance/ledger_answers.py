@@ -48,27 +48,6 @@ class Answers(LedgerSuite):
         _, fate = self.found_used(world)
         assert fate == ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)
 
-    def test_the_answer_to_one_send_says_nothing_of_the_next(self, world: LedgerWorld, epoch: int) -> None:
-        operation = self.answered(world, epoch, 500)
-        taken = world.ledger.take_over("next")
-        world.ledger.reconcile(taken.epoch, 501)
-        (again,) = self.reserve(world, taken.epoch, operation.change_id)
-        world.ledger.advance(taken.epoch, None, again)
-        _, fate = self.found_used(world)
-        assert (fate.outcome, fate.unproven) == ("APPLIED", True)
-
-    def test_a_send_that_does_not_count_leaves_the_answer_to_the_one_before(
-        self, world: LedgerWorld, epoch: int
-    ) -> None:
-        operation = self.answered(world, epoch, 500)
-        taken = world.ledger.take_over("next")
-        world.ledger.reconcile(taken.epoch, 501)
-        (again,) = self.reserve(world, taken.epoch, operation.change_id)
-        world.ledger.advance(taken.epoch, None, again)
-        world.ledger.take_back(taken.epoch, again, Said(503, "busy"))
-        _, fate = self.found_used(world)
-        assert (fate.outcome, fate.unproven) == ("DEAD", True)
-
     def test_an_unsure_change_makes_no_equal_one_a_no_op(self, world: LedgerWorld, epoch: int) -> None:
         before = world.record("u1", "unit_status_changed", CLEAN)
         self.send(world, epoch, before)

@@ -58,6 +58,8 @@ ENDED_WORKERS = _tests(
 )
 CONSEQUENCES = _tests("real MariaDB, what a resolve does", "tests/integration/store/test_halt_consequences.py")
 RECOVERY = _tests("real MariaDB, recovery", "tests/integration/session/test_recovery.py")
+USED_NONCE = _tests("unit tests of used nonces", "tests/unit/store/test_used_nonce.py")
+APART = _tests("real MariaDB, operations set apart", "tests/integration/session/test_set_apart.py")
 UNLISTED = _tests("real MariaDB, unlisted answers", "tests/integration/session/test_unlisted_answers.py")
 FENCING = _tests("real MariaDB, zombies and slow marks", "tests/integration/session/test_fencing.py")
 LEASES = _tests("real MariaDB, leases", "tests/integration/relay/test_shared_poll.py")

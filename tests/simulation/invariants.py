@@ -362,8 +362,10 @@ class Always:
             self.world.sometimes.hit("hold after a rejection")
         can_go = [
             entry for entry in coalescer.waiting.values()
-            if (entry.ready or entry.due_at_ms <= now_ms)
+            if (entry.ready or entry.due_at_ms <= now_ms) and entry.ref.entity not in coalescer.parked
         ]  # fmt: skip
+        if coalescer.parked:
+            self.world.sometimes.hit("a change that waits apart")
         if machine.loading.part is not None and any(isinstance(action, Send) for action in decided):
             self.world.sometimes.hit("sent while a rebuild went on")
         urgent = [entry for entry in can_go if entry.ref.priority_class is PriorityClass.EMERGENCY]

@@ -61,6 +61,21 @@ class LaterNemesis:
             }
         )
 
+    def do_refuse_one(self) -> None:
+        """A firewall that one payload always meets, or a host that is busy for one unit: for a while, or for ever."""
+        entity = f"e{self.random.randrange(self.world.shape.entities)}"
+        how = self.random.choice(({"name": "busy", "retry_after": 0.5}, {"name": "drop_before", "reset": True},
+                                  {"name": "answer", "status": 403, "nonce": "unused"},
+                                  {"name": "answer", "status": 500, "nonce": "unused"}))  # fmt: skip
+        self.world.oldhost.faults.switch_on(
+            {
+                "next": self.random.choice((3, 40, 4000)),
+                "label": f"refuses {entity}",
+                "rule": {"entity_id": entity},
+                **how,
+            }
+        )
+
     def do_reset_workflow(self) -> None:
         self.world.temporal.reset()
 

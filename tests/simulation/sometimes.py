@@ -30,6 +30,7 @@ EXPECTED = (
     "a lost rejection counted as applied",
     "a used nonce with an unlisted answer: unsure",
     "an unsure change confirmed",
+    "a change that waits apart",
     "settle wait",
     "halt resolved",
     "rebuilt from the database",

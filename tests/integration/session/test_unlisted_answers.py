@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.oldhost.errors import LedgerUnavailable, NothingWritten
+from oldhost_sync.oldhost.errors import LedgerUnavailable
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
 from tests.integration.session.stage import Process, Stage, outcomes, send
@@ -90,30 +90,6 @@ def test_an_answer_that_says_applied_is_confirmed(stage: Stage) -> None:
     change_id = stage.world.record("u1")
     send(stage.session(), [change_id])
     assert stage.world.read(STATUS, change_id) == [("APPLIED", 0, None)]
-
-
-def test_the_answer_to_an_earlier_send_says_nothing_of_a_later_one(stage: Stage) -> None:
-    """The first was answered and not taken; of the second, which was, the answer is lost."""
-    change_id = answered(stage, 500, FOREIGN, "unused")
-    session = stage.session()
-    stage.fault("drop_after", next=1)
-    send(session, [change_id])
-    assert [(fate.outcome, fate.unproven) for fate in stage.opening().event.fates] == [("APPLIED", True)]
-
-
-def test_a_later_send_that_was_never_written_does_not_hide_the_answer_to_the_one_before(stage: Stage) -> None:
-    change_id = answered(stage, 500, FOREIGN, "unused")
-    process = Process()
-    session = stage.session(process)
-
-    def hook(call: str, when: str) -> None:
-        if (call, when) == ("write", "before"):
-            raise NothingWritten("gone")
-
-    process.hook = hook
-    assert outcomes(send(session, [change_id])) == ["BOUND"]
-    stage.control(lambda controls: controls.foreign_write({}))  # as if the first had come late after all
-    assert [(fate.outcome, fate.unproven) for fate in stage.opening().event.fates] == [("DEAD", True)]
 
 
 def test_an_unsure_lww_change_makes_no_equal_one_a_no_op(stage: Stage) -> None:

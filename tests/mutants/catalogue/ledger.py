@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import CLUSTER, CONFORMANCE, CONSEQUENCES, EXHAUSTIVE, HALT_DECISIONS, SIMULATION
+from tests.mutants.levels import (
+    APART,
+    CLUSTER,
+    CONFORMANCE,
+    CONSEQUENCES,
+    EXHAUSTIVE,
+    HALT_DECISIONS,
+    SIMULATION,
+    USED_NONCE,
+)
 from tests.mutants.mutant import Mutant, Patch
 
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 FENCE = "oldhost_sync/store/ledger/fence.py"
 COMPLETION = "oldhost_sync/store/ledger/completion.py"
+SETTING_APART = "oldhost_sync/store/ledger/setting_apart.py"
 USED = "oldhost_sync/store/ledger/used_nonce.py"
 LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
 
 MUTANTS = (
+    Mutant(
+        "a refused operation keeps its nonce",
+        (Patch(SETTING_APART, "    row = waiting[0]\n", "    return [], []\n"),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "a lost answer gives the nonce away at once",
+        (Patch(SETTING_APART, "waiting[0].sends > 1)", "waiting[0].sends)"),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "a nonce that two operations had proves the last one applied",
+        (Patch(RECONCILIATION, "found = used(row, shared=bool(others))", "found = used(row)"),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "the operation that had the nonce before stays where it was",
+        (Patch(RECONCILIATION, "[found.fate, *end_others(connection, host, others)]", "[found.fate]"),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "the body that a nonce had before is not kept",
+        (Patch(SETTING_APART, "    connection.exec_driver_sql(sql.ARCHIVE_ONE, (APART, host, row.nonce, row.change_id))\n", ""),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "a host that refuses everything makes dead letters",
+        (Patch("oldhost_sync/policy/apart.py", "return passed >= TRIES_MAX - 1 or", "return tries >= TRIES_MAX or"),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "a refused operation is tried for ever",
+        (Patch("oldhost_sync/policy/apart.py", "return passed >= TRIES_MAX - 1 or tries >= TRIES_ALONE_MAX", "return False"),),
+        levels=(APART,),
+    ),
     Mutant(
         "a lost answer counts as one that said applied",
         (Patch(COMPLETION, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True)", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN)"),),
@@ -26,7 +71,7 @@ MUTANTS = (
     Mutant(
         "an answer of an earlier send decides about a later one",
         (Patch(USED, "row.said_send != row.sends:", "not row.said_send:"),),
-        levels=(CONFORMANCE,),
+        levels=(USED_NONCE,),
     ),
     Mutant(
         "an unsure answer counts as a rejection",

@@ -1,0 +1,79 @@
+"""A change that waits apart: its entity gets no turn for a while, all others go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.policy.actions import RecordAlerts, Send
+from oldhost_sync.policy.apart import PAUSES_MS, is_given_up, pause_ms
+from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, PriorityClass
+from oldhost_sync.policy.events import SessionOpened
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.writer_policy import WriterPolicy
+
+NOW = 1_700_000_000_000
+
+
+def ref(change_id: int, unit: str, cls: PriorityClass = PriorityClass.TXN) -> ChangeRef:
+    return ChangeRef(change_id, cls, "unit", unit, "event", NOW)
+
+
+def opened(machine: Machine, now_ms: int, apart: list[list[int]]) -> list[list[int]]:
+    """The changes that each send has after this session was opened."""
+    machine.decide(now_ms)
+    fates = [ChangeResult(change_id, WAITING) for change_id, _ in apart]
+    machine.lifecycle.opening_ended(SessionOpened(2, "queue", 501, fates, apart=apart), now_ms)
+    return sends(machine, now_ms)
+
+
+def sends(machine: Machine, now_ms: int) -> list[list[int]]:
+    return [list(action.change_ids) for action in machine.decide(now_ms) if isinstance(action, Send)]
+
+
+def writer(*refs: ChangeRef) -> Machine:
+    machine = Machine(WriterPolicy(), NOW)
+    machine.enqueue(refs, NOW)
+    machine.finish_loading(NOW)
+    return machine
+
+
+def test_the_others_go_first_and_nothing_of_its_entity_does() -> None:
+    emergency = ref(4, "u2", PriorityClass.EMERGENCY)
+    machine = writer(ref(1, "poison"), ref(2, "poison", PriorityClass.EMERGENCY), ref(3, "u1"), emergency)
+    gone = [one for ids in opened(machine, NOW, [[1, 1]]) for one in ids]
+    assert gone[0] == 4
+    assert set(gone) <= {3, 4}
+
+
+def test_it_is_tried_again_when_its_pause_is_over() -> None:
+    machine = writer(ref(1, "poison"))
+    assert opened(machine, NOW, [[1, 1]]) == []
+    assert machine.wake_at_ms() is not None
+    assert sends(machine, NOW + PAUSES_MS[0] - 1) == []
+    assert sends(machine, NOW + PAUSES_MS[0]) == [[1]]
+
+
+def test_an_alert_names_it_from_the_second_try_on() -> None:
+    machine = writer(ref(1, "poison"))
+    machine.decide(NOW)
+    fates = [ChangeResult(1, WAITING)]
+    machine.lifecycle.opening_ended(SessionOpened(2, "queue", 501, fates, apart=[[1, 2]]), NOW)
+    told = [alert for action in machine.decide(NOW) if isinstance(action, RecordAlerts) for alert in action.alerts]
+    assert [(alert.kind, alert.change_id) for alert in told if not alert.close] == [("goes-nowhere", 1)]
+    assert "refused change 1" in next(alert.message for alert in told if not alert.close)
+
+
+@pytest.mark.parametrize("tries", range(1, 20))
+def test_tries_take_less_than_a_tenth_of_oldhosts_time_in_the_long_run(tries: int) -> None:
+    settle_ms = 11_000
+    if tries > 1:
+        assert settle_ms / (settle_ms + pause_ms(tries)) < 0.16
+    if tries > 2:
+        assert settle_ms / (settle_ms + pause_ms(tries)) < 0.1
+
+
+def test_only_what_others_passed_is_given_up_soon() -> None:
+    assert not is_given_up(2, 1)
+    assert is_given_up(3, 2)
+    assert not is_given_up(7, 0)
+    assert is_given_up(8, 0)
