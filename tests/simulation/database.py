@@ -24,7 +24,6 @@ from typing import Any, Self
 import pymysql.err
 from sqlalchemy import Table
 from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
-from sqlalchemy.engine import Connection as SqlalchemyConnection
 from sqlalchemy.engine.interfaces import Compiled
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.sql.elements import ClauseElement
@@ -74,10 +73,6 @@ def _octets(text: str | None) -> int | None:
 def _replaced(given: str | None, pattern: str, by: str) -> str | None:
     """As MariaDB's REGEXP_REPLACE, for a text without regard to case."""
     return None if given is None else re.sub(pattern, by, given, flags=re.IGNORECASE)
-
-
-def _octets(given: str | None) -> int | None:
-    return None if given is None else len(given.encode())
 
 
 @cache
@@ -175,7 +170,6 @@ class Database:
         # The clock stands still while a statement runs: one asking of it is enough, not one for each row.
         self.raw.create_function("utc_now", 0, self.now_us, deterministic=True)
         self.raw.create_function("next_outbox_id", 0, self._outbox_id)
-        self.raw.create_function("OCTET_LENGTH", 1, _octets, deterministic=True)
         # Only compared, so the digest may be the text itself.
         self.raw.create_function("MD5", 1, lambda given: given, deterministic=True)
         self.raw.create_function("UNHEX", 1, lambda given: given, deterministic=True)
@@ -310,12 +304,6 @@ class PlainConnection:
     """A connection without faults, for the conformance suite and whoever sets a scene."""
 
     invalidated = False
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """The doors ask whether it is one of SQLAlchemy's."""
-        return SqlalchemyConnection
-
     # The pool's connection, and the driver's below it, which is asked whether it commits each statement.
     connection = SimpleNamespace(dbapi_connection=SimpleNamespace(get_autocommit=lambda: False))
 
