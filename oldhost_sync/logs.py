@@ -14,6 +14,7 @@ import os
 import select
 import sys
 from queue import SimpleQueue
+from textwrap import indent
 from threading import Event, RLock, Thread
 from typing import Any
 
@@ -22,6 +23,7 @@ from structlog.typing import EventDict
 from temporalio import activity, workflow
 
 from oldhost_sync.oldhost.errors import LedgerUnavailable
+from oldhost_sync.policy.plain_text import plain
 from oldhost_sync.settings import LogFormat
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
 
@@ -36,11 +38,21 @@ _LINES = "%(asctime)s %(levelname)s %(name)s %(message)s"
 def log_to_stderr(form: LogFormat) -> None:
     """Log everything from level INFO on; call it once, at the entry point."""
     handler = LineWriter(sys.__stderr__.fileno()) if sys.__stderr__ is not None else logging.NullHandler()
-    handler.setFormatter(json_formatter() if form is LogFormat.JSON else logging.Formatter(_LINES))
+    handler.setFormatter(json_formatter() if form is LogFormat.JSON else PlainLines(_LINES))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     activity.logger.base_logger.addFilter(shorten)
     workflow.logger.workflow_info_on_message = form is LogFormat.TEXT
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its plugins when it is imported
+
+
+class PlainLines(logging.Formatter):
+    """One line for each message, whatever it contains; a traceback follows in lines that are indented."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return plain(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return indent(plain(super().formatException(ei), lines=True), "  ")
 
 
 class LineWriter(logging.Handler):

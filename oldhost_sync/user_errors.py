@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.planner import ScenarioError
+from oldhost_sync.policy.plain_text import plain
 from oldhost_sync.settings import SettingsError
 from oldhost_sync.settlement.errors import SettlementError
 from oldhost_sync.store.errors import (
@@ -54,7 +55,7 @@ class CliError(Exception):
 
 def print_error(message: str, program: str = "oldhost-sync", *, is_last: bool = False) -> None:
     """One line on standard error. `is_last`: the process ends with it."""
-    line = f"{program}: {' '.join(message.split())}\n"
+    line = plain(f"{program}: {' '.join(message.split())}") + "\n"
     if is_last:
         _write_last_words(line)
     else:

@@ -19,6 +19,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions, events
+    from oldhost_sync.policy.plain_text import plain_markdown
     from workflows import messages
 
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -180,7 +181,7 @@ async def load_outstanding(page: messages.OutstandingPage, retry_policy: RetryPo
 
 def _what_is_read(page: messages.OutstandingPage) -> str:
     if page.entity is not None:
-        return f"what waits of {page.entity[0]} {page.entity[1]}?"
+        return plain_markdown(f"what waits of {page.entity[0]} {page.entity[1]}?")
     return "sweep: what was missed?" if page.quiet_ms else "rebuild: what is outstanding?"
 
 
@@ -223,7 +224,7 @@ async def record_decision(decision: messages.OperatorAct) -> messages.ActRecorde
         start_to_close_timeout=RESOLVE_LIMIT if may_be_long else DATABASE_LIMIT,
         heartbeat_timeout=RECOVERY_HEARTBEAT if may_be_long else None,
         retry_policy=UNTIL_IT_WORKS,
-        summary=f"{decision.action} by {decision.operator}",
+        summary=f"{decision.action} by {plain_markdown(decision.operator)}",
     )
 
 

@@ -11,6 +11,7 @@ from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
+from oldhost_sync.policy.plain_text import plain_markdown
 from oldhost_sync.policy.preview import upcoming as next_operations
 from oldhost_sync.policy.progress import STATES
 from oldhost_sync.policy.session import Phase, SessionState
@@ -132,7 +133,7 @@ def details(machine: Machine, now_ms: int) -> str:
     """The table that Temporal's UI shows, in Markdown."""
     lanes = machine.coalescer.lanes
     rows = [
-        ("state", state(machine) + (f" ({machine.breaker.reason})" if machine.breaker.reason else "")),
+        ("state", state(machine) + (f" ({plain_markdown(machine.breaker.reason)})" if machine.breaker.reason else "")),
         ("EMERGENCY / TXN / LWW ready", " / ".join(str(len(lane)) for lane in lanes.values())),
         ("debounced", machine.coalescer.debounced_count),
         ("held behind dead letters", machine.coalescer.held_count),

@@ -9,21 +9,31 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from oldhost_sync.policy.phrases import instant
+from oldhost_sync.policy.plain_text import plain
 
 
 class Screen(Console):
-    """Prints a table that is too wide as records, and lets the terminal wrap their lines: rich's own wrapping would
+    """Prints plain text: no text from outside controls the terminal, and none is taken for markup.
+
+    Prints a table that is too wide as records, and lets the terminal wrap their lines: rich's own wrapping would
     cut keys apart.
     """
 
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As in rich; everything that is printed passes here, in pieces."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else plain(text, lines=True), style, control)
+
     def print(self, *objects: Any, **options: Any) -> None:
         """As in rich."""
+        options.setdefault("markup", False)
         wide = [isinstance(each, Rows) and not each.fits(self) for each in objects]
         shown = [each.records() if apart else each for each, apart in zip(objects, wide, strict=True)]
         super().print(*shown, **({"soft_wrap": True} if any(wide) else {}) | options)
@@ -35,7 +45,7 @@ def console() -> Console:
 
 
 def error_console() -> Console:
-    return Console(stderr=True, highlight=False)
+    return Screen(stderr=True, highlight=False)
 
 
 def print_json(value: Any) -> None:
@@ -94,14 +104,14 @@ def rows(title: str, columns: Sequence[str], lines: Iterable[Sequence[object]]) 
 
 
 def shown(value: object) -> str:
-    """A value in readable form; an instant in UTC to the second."""
+    """A value in readable form, on one line; an instant in UTC to the second."""
     if value is None:
         return "–"
     if isinstance(value, datetime):
         return instant(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    return str(value)
+    return plain(str(value))
 
 
 def span(milliseconds: float | None) -> str:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.access.ownership import source_of
+from oldhost_sync.api.access.words import seen_by
 from oldhost_sync.api.bodies import checked, parse_json
 from oldhost_sync.api.field_types import RowId
 from oldhost_sync.api.letter_decisions import decide_one, replace_letter
@@ -79,7 +80,8 @@ class ChangePage(Page):
         )
         if fate is None:
             raise unknown_change(f"No change has the id {change_id}; it may also have been pruned.")
-        return self.page(request, "change.html", title=f"Change {change_id}", fate=fate, payload=payload)
+        seen = seen_by(caller_of(request), fate)
+        return self.page(request, "change.html", title=f"Change {change_id}", fate=seen, payload=payload)
 
     async def _decide(self, request: Request, change_id: int, action: str) -> Response:
         because = checked(await read_fields(request, *ReasonedRequest.model_fields), ReasonedRequest, "form")

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.access.words import refuse_search_in_words, seen_by
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.keys import read_number_cursor, read_scheduled_cursor, scheduled_cursor
 from oldhost_sync.api.problems import Problem
@@ -48,14 +49,15 @@ class ChangesPage(Page):
         """A page of changes; empty filters are ignored."""
         wanted = checked(form.given(), FilledForm, "query")
         before_id, host = read_number_cursor(cursor), self.console.dependencies.host
-        chosen = _filter(wanted)
+        chosen, caller = _filter(wanted), caller_of(request)
+        refuse_search_in_words(caller, chosen.answer)
         found = await self.console.dependencies.database.run(
             lambda connection: list_changes(connection, host, chosen, before_id=before_id, limit=SHOWN)
         )
-        given = form.given()
+        given, shown = form.given(), seen_by(caller, found.changes)
         older = None if found.next_before is None else f"{CHANGES}?{urlencode({**given, 'cursor': found.next_before})}"
         return self.page(
-            request, "changes.html", changes=found.changes, given=given, older=older, later=cursor is not None,
+            request, "changes.html", changes=shown, given=given, older=older, later=cursor is not None,
             outcomes=OUTCOMES, classes=[each.value for each in PriorityClass],
         )  # fmt: skip
 

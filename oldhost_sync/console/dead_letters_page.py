@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.access.words import seen_by
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.keys import read_number_cursor
 from oldhost_sync.api.letter_decisions import Decisions, decide_group, decide_letters
@@ -47,6 +48,7 @@ class DeadLettersPage(Page):
     async def groups(self, request: Request) -> Response:
         host = self.console.dependencies.host
         found = await self.console.dependencies.database.run(lambda connection: list_groups(connection, host))
+        found = seen_by(caller_of(request), found)
         groups = [(each, _address(each.reason)) for each in found.groups]
         return self.page(request, "dead_letters.html", groups=groups, found=found, at_once=limits.LETTERS_AT_ONCE_MAX)
 
@@ -69,7 +71,7 @@ class DeadLettersPage(Page):
             "dead_letter_group.html",
             title=f"Dead letters: {reason}",
             reason=reason,
-            letters=letters,
+            letters=seen_by(caller_of(request), letters),
             held_max=HELD_COUNTED_MAX,
             more=more,
         )

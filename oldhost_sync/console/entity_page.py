@@ -8,7 +8,8 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, operator_request
+from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of, operator_request
+from oldhost_sync.api.access.words import seen_by
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.act_form import EntityAct
@@ -37,6 +38,7 @@ class EntityPage(Page):
         if found is None:
             detail = "No change was ever accepted for an entity of that type and id."
             raise Problem(404, "unknown-entity", "There is no such entity", detail, "Check type and id.")
+        found = seen_by(caller_of(request), found)
         writer, trouble = await self._ask_writer(entity_type, entity_id)
         title = f"{entity_type} {entity_id}"
         return self.page(request, "entity.html", title=title, entity=found, writer=writer, trouble=trouble)

@@ -21,6 +21,7 @@ from oldhost_sync.api.host_apps import host_in
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.assets import Asset, read_assets
 from oldhost_sync.console.words import FILTERS
+from oldhost_sync.policy.plain_text import plain
 from oldhost_sync.settings import Role
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Layout:
             loader=PackageLoader("oldhost_sync.console"),
             autoescape=True,
             undefined=StrictUndefined,
+            finalize=_plain,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -153,6 +155,11 @@ class Layout:
             httponly=True,
             samesite="strict",
         )
+
+
+def _plain(value: Any) -> Any:
+    """What a template shows; its own markup stays as it is."""
+    return plain(value, lines=True) if type(value) is str else value
 
 
 def _notice(text: str) -> str:

@@ -63,7 +63,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
                 plan_for(options.compressed, folder),
                 locked,
                 environment=environment(),
-                tell=lambda text: console.print(f"[dim]{text}[/]"),
+                tell=lambda text: console.print(text, style="dim"),
             )
             try:
                 stack.start()
@@ -72,7 +72,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
                 if options.keep:
                     _stay(stack, console)
             finally:
-                console.print("[dim]Stopping[/]")
+                console.print("Stopping", style="dim")
                 stack.stop()
     except KeyboardInterrupt:
         worth_keeping = False
@@ -95,11 +95,11 @@ def _play(stack: Stack, compressed: Compressed, console: Console, begun: float) 
     broken = failed(findings)
     took = f"It took {time.monotonic() - begun:.0f} s."
     if broken:
-        console.print(f"[bold red]FAILED[/]: {len(broken)} of the promises above were not kept. {took}")
+        console.print(f"[bold red]FAILED[/]: {len(broken)} of the promises above were not kept. {took}", markup=True)
         for problem in (run.receipts.failed + run.burst.failed)[:5]:
             console.print(problem, style="red", markup=False)
         return 1
-    console.print(f"[bold green]PASSED[/]: all promises above were kept. {took}")
+    console.print(f"[bold green]PASSED[/]: all promises above were kept. {took}", markup=True)
     return 0
 
 
@@ -150,7 +150,7 @@ class _Demonstration:
         """After all that, 300 changes a second in real time: OldHost takes its real time for each operation."""
         real, played = self._compressed.real, self._compressed.played
         changes = burst_of(real, len(self._changes))
-        self._console.print(f"[dim]{len(changes):,} changes at {PER_SECOND}/s in real time[/]")
+        self._console.print(f"{len(changes):,} changes at {PER_SECOND}/s in real time", style="dim")
         slower = {"name": "slow", "extra_ms": real.latency_ms - played.latency_ms}
         await asyncio.to_thread(self._admin.ask, "/faults", slower)
         return await BurstClient(self._stack.addresses.api, self._stack.tokens[Role.APP]).make(changes)

@@ -41,7 +41,7 @@ def run_up(settings: Settings, plan: StackPlan, console: Console | None = None) 
     console = console or Console()
     try:
         with StackFolder(plan.folder) as folder:
-            return _run(Stack(settings, plan, folder, tell=lambda text: console.print(f"[dim]{text}[/]")), console)
+            return _run(Stack(settings, plan, folder, tell=lambda text: console.print(text, style="dim")), console)
     except EXPECTED as error:
         console.print(Text(f"Error: {_with_advice(error)}", style="red"), soft_wrap=True)
         return 1
@@ -61,7 +61,7 @@ def _run(stack: Stack, console: Console) -> int:
             console.print("Stopped while starting.")
         finally:
             if stack.children:
-                console.print("[dim]Stopping; the operation in flight is finished first[/]")
+                console.print("Stopping; the operation in flight is finished first", style="dim")
             stack.stop()
         console.print("Stopped. All data and logs are kept in", str(stack.folder.path), soft_wrap=True)
         return 0

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection, Row
 from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.alert_kinds import KINDS, QUIET_DAYS, may_close
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
+from oldhost_sync.policy.plain_text import plain
 from oldhost_sync.store.alert_events import NOW
 from oldhost_sync.store.alerts import RaisedAlert, close_found, find_alert
 from oldhost_sync.store.audit import record_act
@@ -35,7 +36,7 @@ def acknowledge_alert(connection: Connection, host: str, alert_id: int, operator
         acknowledged = {
             "acknowledged_at": NOW,
             "acknowledged_by": storable(operator.name, OPERATOR_LENGTH_MAX),
-            "acknowledge_reason": storable(reason, TEXT_LENGTH_MAX),
+            "acknowledge_reason": storable(plain(reason), TEXT_LENGTH_MAX),
         }
         connection.execute(update(alerts).where(alerts.c.id == alert_id).values(**acknowledged))
         _audit(connection, found, "acknowledge-alert", operator, reason)

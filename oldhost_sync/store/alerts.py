@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from oldhost_sync.policy.alert_kinds import KINDS, grew, worse
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX, OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
+from oldhost_sync.policy.plain_text import plain
 from oldhost_sync.store.alert_events import NOW, largest_count, record_event
 from oldhost_sync.store.tables import alert_closings, alerts
 from oldhost_sync.store.text import storable
@@ -94,7 +95,7 @@ def raise_alert(
     key = cause_key(dedupe_key or kind)
     if sequence and _was_closed_later(connection, host, key, sequence):
         return False
-    new = _Raising(kind, severity, storable(message, TEXT_LENGTH_MAX), change_id, count, sequence)
+    new = _Raising(kind, severity, storable(plain(message), TEXT_LENGTH_MAX), change_id, count, sequence)
     found = _open_alert(connection, host, key)
     if found is None:
         alert_id = _open(connection, host, key, new)
@@ -206,7 +207,7 @@ def close_alert(connection: Connection, host: str, dedupe_key: str, *, sequence:
 def close_found(connection: Connection, host: str, found: Row[Any], reason: str, operator: str | None = None) -> None:
     """Close the open alert of the locked row `found`; `operator`: the person who closes it, None for the product."""
     by = None if operator is None else storable(operator, OPERATOR_LENGTH_MAX)
-    why = storable(reason, TEXT_LENGTH_MAX)
+    why = storable(plain(reason), TEXT_LENGTH_MAX)
     closed = {"is_open": None, "closed_at": NOW, "closed_by": by, "close_reason": why, "delivered_at": None}
     connection.execute(update(alerts).where(alerts.c.id == found.id).values(**closed))
     record_event(

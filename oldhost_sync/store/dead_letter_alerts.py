@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.alert_cause import LENGTH_MAX, LOOKED_AT, cause_of
+from oldhost_sync.policy.alert_cause import LENGTH_MAX, LOOKED_AT, NO_REASON, cause_of
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.alerts import cause_key, close_alert, raise_alert
 from oldhost_sync.store.ledger.used_nonce import UNSURE
@@ -96,16 +96,19 @@ def keep_dead_letter_alerts(connection: Connection, host: str) -> None:
 
 
 def _message(group: DeadLetterGroup, count: int) -> str:
-    """`count` includes those decided on by now: the alert keeps this text when it is closed."""
-    words = group.cause if group.example in {"", group.cause} else f"{group.cause}, for example: {group.example}"
+    """`count` includes those decided on by now: the alert keeps this text when it is closed.
+
+    OldHost's words are quoted, without the details that differ: these may repeat a payload, and alerts are posted.
+    """
+    words = group.cause if group.cause in {NO_REASON, _OTHERS} else f'"{group.cause.rstrip(".")}"'
     if group.cause.startswith(UNSURE):
         return (
-            f"OldHost's answers to {quantity(count, 'change')} say neither applied nor rejected: {words.rstrip('.')}. "
+            f"OldHost's answers to {quantity(count, 'change')} say neither applied nor rejected: {words}. "
             "Look whether OldHost has each, then confirm, retry or discard it. Later TXN changes of their entities are "
             "held until then."
         )
     return (
-        f"OldHost rejected {quantity(count, 'change')}: {words.rstrip('.')}. Later TXN changes of their "
+        f"OldHost rejected {quantity(count, 'change')}: {words}. Later TXN changes of their "
         "entities are held until each is decided on."
     )
 

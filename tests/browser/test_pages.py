@@ -41,7 +41,7 @@ ALSO = (
     f"{PREFIX}/entities/unit/{crowd.UNIT}",
     f"{PREFIX}/changes/{crowd.SUPERSEDED_ID}",
     f"{PREFIX}/search?q=Sea+view+1",
-    f"{PREFIX}/changes?outcome=DEAD&answer=guest",
+    f"{PREFIX}/changes?outcome=DEAD&entity_type=unit",
     f"{PREFIX}/plan?changes=200&units=50&duration_s=600&bursts=1&burst_changes=50&ban_at_s=300&ban_s=60",
     f"{PREFIX}/alerts?state=all",
     SIGN_IN,
@@ -300,7 +300,7 @@ def test_the_search_goes_straight_to_what_a_key_names(vera: Visitor) -> None:
     vera.page.get_by_role("searchbox", name="Search").fill("pms-2026-11-0000760")
     vera.page.keyboard.press("Enter")
     expect(vera.page).to_have_url(re.compile(f"/changes/{crowd.DEAD_ID}$"))
-    expect(vera.main).to_contain_text("no such guest 760")
+    expect(vera.main).to_contain_text("no such guest #")
 
 
 def test_the_overview_says_that_oldhost_has_banned_us_and_counts_down(vera: Visitor) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.api import limits
 from oldhost_sync.api.access.auth import READERS, WRITERS, Caller, adder, caller_of
 from oldhost_sync.api.access.ownership import may_see, owns, source_of
+from oldhost_sync.api.access.words import seen_by
 from oldhost_sync.api.bodies import read_value, write_body
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_key
@@ -109,7 +110,7 @@ class ChangeRoutes:
         )
         if found is None or not may_see(caller_of(request), found.source):
             raise _unknown()
-        return Fate.model_validate(asdict(found))
+        return Fate.model_validate(asdict(seen_by(caller_of(request), found)))
 
     async def cancel(self, request: Request, idempotency_key: Key) -> Cancelled:
         """Possible until the change is due. An application can cancel its own changes, an operator any. It is recorded
@@ -146,7 +147,7 @@ class ChangeRoutes:
             oldest, latest = feed_cursor(unknown.oldest), feed_cursor(unknown.latest)
             raise cursor_unknown(oldest=oldest, latest=latest) from None
         caller = caller_of(request)
-        seen = [row for row in page.rows if may_see(caller, row.pop("source"))]
+        seen = [seen_by(caller, row) for row in page.rows if may_see(caller, row.pop("source"))]
         return _feed_answer(replace(page, rows=seen), request.headers.get("if-none-match"))
 
 

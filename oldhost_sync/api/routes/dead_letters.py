@@ -12,6 +12,7 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from oldhost_sync.api import limits, view_schemas
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.access.ownership import source_of
+from oldhost_sync.api.access.words import seen_by
 from oldhost_sync.api.bodies import json_body, read_body, write_body
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.field_types import RowId
@@ -69,9 +70,11 @@ class DeadLetterRoutes:
         add("POST", path, self.replace, view_schemas.Replaced, title, OPERATORS, _ERRORS, **body)
 
     async def list(
-        self, group: Group = None, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT
+        self, request: Request, group: Group = None, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT
     ) -> DeadLetterPage:
-        """Payloads are not shown; `GET /api/outbox/{change_id}/payload` returns one."""
+        """Payloads are not shown; `GET /api/outbox/{change_id}/payload` returns one. A viewer gets OldHost's words
+        without quoted text, numbers and ids.
+        """
         after_id = read_number_cursor(cursor) or 0
         host = self._dependencies.host
         if group is None:
@@ -86,16 +89,16 @@ class DeadLetterRoutes:
                     ids_of_group(connection, host, group, after_id=after_id, limit=limit + 1),
                 )
             )
-        page = [DeadLetter(**letter) for letter in found[:limit]]
+        page = [DeadLetter(**seen_by(caller_of(request), letter)) for letter in found[:limit]]
         return DeadLetterPage(dead_letters=page, next_cursor=str(page[-1].change_id) if len(found) > limit else None)
 
-    async def groups(self) -> view_schemas.LetterGroups:
+    async def groups(self, request: Request) -> view_schemas.LetterGroups:
         """Largest group first, at most 50; reasons that differ only in numbers form one group. At most 5,000 letters
         are read. All letters, whatever their group, are in `GET /api/dead-letters`.
         """
         host = self._dependencies.host
         found = await self._dependencies.database.run(lambda connection: list_groups(connection, host))
-        return view_schemas.LetterGroups(**asdict(found))
+        return view_schemas.LetterGroups(**asdict(seen_by(caller_of(request), found)))
 
     async def retry(self, request: Request, change_id: ChangeId) -> ActionResult:
         """It is sent again in its turn, followed by the changes held behind it."""

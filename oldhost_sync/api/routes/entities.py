@@ -9,6 +9,7 @@ from fastapi import FastAPI, Path, Query, Request
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
+from oldhost_sync.api.access.words import seen_by
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.field_types import FLAG, Id, Name
 from oldhost_sync.api.problems import Problem, forbidden
@@ -57,7 +58,7 @@ class EntityRoutes:
                 "Check the type and the id; GET /api/search?q= finds ids of every type.",
             )
         writer, note = await self._ask_writer(entity_type, entity_id)
-        return Entity.model_validate({**asdict(found), "writer": writer, "note": note})
+        return Entity.model_validate({**asdict(seen_by(caller, found)), "writer": writer, "note": note})
 
     async def _ask_writer(self, entity_type: str, entity_id: str) -> tuple[dict[str, Any] | None, str | None]:
         try:

@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI, Path, Request
 from oldhost_sync.api import limits, view_schemas
 from oldhost_sync.api.access.auth import OPERATORS, READERS, WATCHERS, adder, caller_of
 from oldhost_sync.api.access.ownership import may_see
+from oldhost_sync.api.access.words import refuse_search_in_words, seen_by
 from oldhost_sync.api.change_query import ChangeQuery
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.field_types import RowId
@@ -40,17 +41,23 @@ class OutboxRoutes:
         add("GET", f"{_CHANGE}/payload", self.payload, view_schemas.Payload, summary, OPERATORS, (404, 405, 422))
 
     async def list(
-        self, wanted: Annotated[ChangeQuery, Depends()], cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT
+        self,
+        request: Request,
+        wanted: Annotated[ChangeQuery, Depends()],
+        cursor: Cursor = None,
+        limit: Limit = limits.PAGE_DEFAULT,
     ) -> view_schemas.ChangePage:
         """Each page reads a bounded part of the outbox: with a filter that few changes match it may hold fewer changes
-        than `limit`, even none, before the list ends. Continue while there is a `next_cursor`.
+        than `limit`, even none, before the list ends. Continue while there is a `next_cursor`. OldHost's words may
+        repeat a payload: a viewer gets them without quoted text, numbers and ids, and can't use `answer`.
         """
         before_id = read_number_cursor(cursor)
-        host, chosen = self._dependencies.host, wanted.filter()
+        host, chosen, caller = self._dependencies.host, wanted.filter(), caller_of(request)
+        refuse_search_in_words(caller, chosen.answer)
         found = await self._dependencies.database.run(
             lambda connection: list_changes(connection, host, chosen, before_id=before_id, limit=limit)
         )
-        changes = [view_schemas.ListedChange(**asdict(each)) for each in found.changes]
+        changes = [view_schemas.ListedChange(**asdict(seen_by(caller, each))) for each in found.changes]
         next_cursor = None if found.next_before is None else str(found.next_before)
         return view_schemas.ChangePage(changes=changes, next_cursor=next_cursor)
 
@@ -73,7 +80,7 @@ class OutboxRoutes:
         )
         if found is None or not may_see(caller_of(request), found.source):
             raise _unknown(change_id)
-        return Fate.model_validate(asdict(found))
+        return Fate.model_validate(asdict(seen_by(caller_of(request), found)))
 
     async def payload(self, request: Request, change_id: ChangeId) -> view_schemas.Payload:
         """The same transaction records who read it and when."""

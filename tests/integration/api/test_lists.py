@@ -35,22 +35,22 @@ def test_the_newest_change_is_first_and_pages_join(shop: httpx.Client, vera: htt
     assert listed(vera, limit=7) == ids[::-1]
 
 
-def test_each_filter_leaves_what_it_names(shop: httpx.Client, vera: httpx.Client, engine: Engine) -> None:
+def test_each_filter_leaves_what_it_names(shop: httpx.Client, anna: httpx.Client, engine: Engine) -> None:
     clean, checked_in = make(shop, "a"), make(shop, "b", "checked_in")
     locked_out, other = make(shop, "c", "guest_locked_out"), make(shop, "d", unit="7A")
     end(engine, checked_in, "DEAD", error="No such guest: 100%_sure")
     end(engine, clean, "APPLIED", nonce=1)
-    assert listed(vera, entity_id="12B") == [locked_out, checked_in, clean]
-    assert listed(vera, entity_type="unit", entity_id="7A") == [other]
-    assert listed(vera, outcome="DEAD") == [checked_in]
-    assert listed(vera, outcome="APPLIED") == [clean]
-    assert listed(vera, outcome="OUTSTANDING") == [other, locked_out]
-    assert listed(vera, priority_class="EMERGENCY") == [locked_out]
-    assert listed(vera, event_type="unit_status_changed") == [other, clean]
-    assert listed(vera, answer="such GUEST") == [checked_in]
-    assert listed(vera, answer="100%_s") == [checked_in]
-    assert listed(vera, answer="100_%") == []
-    assert listed(vera, entity_id="12B", outcome="OUTSTANDING", priority_class="EMERGENCY") == [locked_out]
+    assert listed(anna, entity_id="12B") == [locked_out, checked_in, clean]
+    assert listed(anna, entity_type="unit", entity_id="7A") == [other]
+    assert listed(anna, outcome="DEAD") == [checked_in]
+    assert listed(anna, outcome="APPLIED") == [clean]
+    assert listed(anna, outcome="OUTSTANDING") == [other, locked_out]
+    assert listed(anna, priority_class="EMERGENCY") == [locked_out]
+    assert listed(anna, event_type="unit_status_changed") == [other, clean]
+    assert listed(anna, answer="such GUEST") == [checked_in]
+    assert listed(anna, answer="100%_s") == [checked_in]
+    assert listed(anna, answer="100_%") == []
+    assert listed(anna, entity_id="12B", outcome="OUTSTANDING", priority_class="EMERGENCY") == [locked_out]
 
 
 def test_a_property_s_changes_are_those_of_its_units(shop: httpx.Client, vera: httpx.Client) -> None:
@@ -105,7 +105,7 @@ def test_late_ones_took_longer_or_wait_longer_than_asked(
 
 
 def test_a_fate_whose_row_is_locked_is_listed_with_its_outcome(
-    shop: httpx.Client, vera: httpx.Client, engine: Engine
+    shop: httpx.Client, anna: httpx.Client, engine: Engine
 ) -> None:
     change_id = make(shop, "a", "checked_in")
     execute(
@@ -114,8 +114,8 @@ def test_a_fate_whose_row_is_locked_is_listed_with_its_outcome(
         "VALUES ('oldhost', :id, 'unit', '12B', 'DEAD', 'no such guest')",
         id=change_id,
     )
-    assert listed(vera, outcome="DEAD") == listed(vera, answer="guest") == [change_id]
-    assert listed(vera, outcome="OUTSTANDING") == []
+    assert listed(anna, outcome="DEAD") == listed(anna, answer="guest") == [change_id]
+    assert listed(anna, outcome="OUTSTANDING") == []
 
 
 def test_a_page_that_looked_long_enough_ends_early_and_the_next_goes_on(

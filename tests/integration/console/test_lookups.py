@@ -84,18 +84,18 @@ def acts(engine: Engine) -> list[tuple[str, str, str]]:
 # ------------------------------------------------------------------------------------------------------------- looking
 
 
-def test_changes_are_listed_and_filtered(vera: httpx.Client, engine: Engine) -> None:
+def test_changes_are_listed_and_filtered(anna: httpx.Client, engine: Engine) -> None:
     rejected(engine, "key-a")
     recorded(engine, "key-b", "guest_locked_out", "7A")
-    shown = page(vera, "/changes")
+    shown = page(anna, "/changes")
     assert shown.index("key-b") < shown.index("key-a")
     for wanted in ({"outcome": "DEAD"}, {"answer": "SUCH guest"}, {"entity_id": "12B"}, {"event_type": "checked_in"}):
-        shown = page(vera, "/changes", **wanted)
+        shown = page(anna, "/changes", **wanted)
         assert ("key-a" in shown, "key-b" in shown) == (True, False), wanted
-    assert "key-b" in page(vera, "/changes", priority_class="EMERGENCY", newer_hours="1", entity_type="", answer="")
-    assert "No such changes." in page(vera, "/changes", older_hours="1")
-    assert vera.get(f"{PREFIX}/changes", params={"outcome": "LOST"}).status_code == 422
-    assert vera.get(f"{PREFIX}/changes", params={"newer_hours": "soon"}).status_code == 422
+    assert "key-b" in page(anna, "/changes", priority_class="EMERGENCY", newer_hours="1", entity_type="", answer="")
+    assert "No such changes." in page(anna, "/changes", older_hours="1")
+    assert anna.get(f"{PREFIX}/changes", params={"outcome": "LOST"}).status_code == 422
+    assert anna.get(f"{PREFIX}/changes", params={"newer_hours": "soon"}).status_code == 422
 
 
 def test_the_search_shows_one_hit_at_once_and_several_as_a_list(vera: httpx.Client, engine: Engine) -> None:
