@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from oldhost_sync.oldhost.answer_limit import CLOSE_SECONDS, AnswerLimit
-from oldhost_sync.oldhost.connection_end import Ending
+from oldhost_sync.oldhost.connection_end import ConnectionEnd
 from oldhost_sync.oldhost.errors import (
     ConnectionClosed,
     ExchangeCut,
@@ -50,7 +50,7 @@ class HostConnection(Protocol):
     def authority(self) -> str: ...
 
     @property
-    def ending(self) -> Ending: ...
+    def ending(self) -> ConnectionEnd: ...
 
     def is_alive(self) -> bool: ...
 
@@ -107,7 +107,7 @@ class OldHostConnection:
         self._listened = 0.0  # of this exchange, before `finish`
         self._limit = limit or AnswerLimit()
         self._answers = 0
-        self.ending = Ending.NONE
+        self.ending = ConnectionEnd.NONE
         self.has_served = False  # it gave an answer of OldHost's kind, not a proxy's page
 
     def is_alive(self) -> bool:
@@ -116,12 +116,12 @@ class OldHostConnection:
             return False
         if self._limit.is_reached(self._answers) and not ready(self._socket, CLOSE_SECONDS, writing=False):
             self._limit.outlived()
-        self.ending = Ending.QUIET
+        self.ending = ConnectionEnd.QUIET
         try:
             if self._socket.recv(1, socket.MSG_PEEK):
-                self.ending = Ending.STRAY
+                self.ending = ConnectionEnd.STRAY
         except BlockingIOError:
-            self.ending = Ending.NONE
+            self.ending = ConnectionEnd.NONE
             return True
         except OSError:
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Ending(StrEnum):
+class ConnectionEnd(StrEnum):
     """As OldHost ended it."""
 
     NONE = ""
@@ -16,11 +16,11 @@ class Ending(StrEnum):
     QUIET = "without announcing it"
 
 
-def why_hung_up(ending: Ending, answers: int) -> tuple[str, str]:
+def why_hung_up(ending: ConnectionEnd, answers: int) -> tuple[str, str]:
     """The reason of an opening whose connection ended after so many answers, and a sentence: see `OpeningPostponed`."""
-    if ending is Ending.STRAY:
+    if ending is ConnectionEnd.STRAY:
         return "unreadable", "bytes come behind OldHost's answer and belong to no request: look for a proxy in between"
-    if ending is Ending.QUIET and answers > 1:
+    if ending is ConnectionEnd.QUIET and answers > 1:
         return "connection", f"OldHost closed the connection after {answers} answers"
-    how = ending or Ending.QUIET
+    how = ending or ConnectionEnd.QUIET
     return "keep-alive", f"OldHost closes the connection after each answer ({how}): it must keep it open"

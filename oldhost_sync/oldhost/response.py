@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from oldhost_sync.oldhost.connection_end import Ending
+from oldhost_sync.oldhost.connection_end import ConnectionEnd
 from oldhost_sync.oldhost.retry_after import retry_after_seconds
 
 # Head and body, with what comes before them. The protocol's longest answer has some hundred bytes; a proxy's HTML error
@@ -33,7 +33,7 @@ class Response:
     status: int
     body: bytes
     reusable: bool
-    ending: Ending = field(default=Ending.NONE, compare=False)
+    ending: ConnectionEnd = field(default=ConnectionEnd.NONE, compare=False)
     retry_after: str = field(default="", compare=False)
     date: str = field(default="", compare=False)
 
@@ -75,7 +75,7 @@ class ResponseReader:
         # The parser does not tell where a response ends: one that is whole before the last byte has bytes behind it.
         self._parse(data[:-1])
         if self._response is not None:
-            return replace(self._response, reusable=False, ending=Ending.STRAY)
+            return replace(self._response, reusable=False, ending=ConnectionEnd.STRAY)
         self._parse(data[-1:])
         return self._response
 
@@ -89,14 +89,14 @@ class ResponseReader:
     def _ended(self) -> Response:
         if not (self._has_head and self._ends_with_connection):
             raise NotAResponse("closed before the answer was complete")
-        return self._complete(Ending.OLD_VERSION if self._is_old else Ending.WITH_ANSWER)
+        return self._complete(ConnectionEnd.OLD_VERSION if self._is_old else ConnectionEnd.WITH_ANSWER)
 
     @property
     def _is_old(self) -> bool:
         return bool(self._parser.get_http_version() != "1.1")
 
-    def _complete(self, ending: Ending) -> Response:
-        reusable = ending is Ending.NONE
+    def _complete(self, ending: ConnectionEnd) -> Response:
+        reusable = ending is ConnectionEnd.NONE
         return Response(self._parser.get_status_code(), self._body, reusable, ending, self._retry_after, self._date)
 
     def on_message_begin(self) -> None:
@@ -133,5 +133,5 @@ class ResponseReader:
                 raise NotAResponse("an interim response with a body")
             self._begin()
         else:
-            keeps = Ending.NONE if self._parser.should_keep_alive() else Ending.ANNOUNCED
-            self._response = self._complete(Ending.OLD_VERSION if self._is_old else keeps)
+            keeps = ConnectionEnd.NONE if self._parser.should_keep_alive() else ConnectionEnd.ANNOUNCED
+            self._response = self._complete(ConnectionEnd.OLD_VERSION if self._is_old else keeps)

@@ -22,7 +22,7 @@ from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import Heartbeat, HostConnection, OldHostConnection
-from oldhost_sync.oldhost.connection_end import Ending
+from oldhost_sync.oldhost.connection_end import ConnectionEnd
 from oldhost_sync.oldhost.connection_pace import ConnectionPace
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.first_contact import FirstContact
@@ -180,7 +180,7 @@ class WatchedConnection:
         self._connection.close()
 
     @property
-    def ending(self) -> Ending:
+    def ending(self) -> ConnectionEnd:
         return self._connection.ending
 
 

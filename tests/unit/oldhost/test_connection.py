@@ -13,7 +13,7 @@ import pytest
 
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import SLICE_SECONDS, OldHostConnection, _Wait
-from oldhost_sync.oldhost.connection_end import Ending
+from oldhost_sync.oldhost.connection_end import ConnectionEnd
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import (
     ConnectionClosed,
@@ -212,7 +212,7 @@ def test_an_idle_close_is_noticed_before_anything_is_sent(peer: Peer) -> None:
 def test_a_stray_byte_ends_the_connection(peer: Peer) -> None:
     peer.accepted.sendall(b"x")
     wait_until_dead(peer.connection)
-    assert peer.connection.ending is Ending.STRAY
+    assert peer.connection.ending is ConnectionEnd.STRAY
 
 
 def test_stray_bytes_behind_an_answer_end_the_connection_after_it(peer: Peer) -> None:
@@ -220,13 +220,13 @@ def test_stray_bytes_behind_an_answer_end_the_connection_after_it(peer: Peer) ->
     assert not peer.exchange().reusable
     thread.join()
     assert not peer.connection.is_alive()
-    assert peer.connection.ending is Ending.STRAY
+    assert peer.connection.ending is ConnectionEnd.STRAY
 
 
 def test_a_close_that_nothing_announced_is_told_as_one(peer: Peer) -> None:
     peer.accepted.close()
     wait_until_dead(peer.connection)
-    assert peer.connection.ending is Ending.QUIET
+    assert peer.connection.ending is ConnectionEnd.QUIET
 
 
 def test_a_reset_before_the_first_byte_is_told_from_an_ambiguous_end(peer: Peer) -> None:
