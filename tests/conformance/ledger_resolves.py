@@ -47,11 +47,9 @@ class Resolves(LedgerSuite):
         assert world.counts() == (502, 503)
 
     def test_a_halt_on_a_false_reading_is_not_followed(self, world: LedgerWorld, epoch: int) -> None:
-        """A stale replica told a low count; by now OldHost expects what the ledger does."""
+        """A stale replica told a low count; by now OldHost expects what the ledger does, so nothing is given up."""
         self.send(world, epoch, *(world.record(f"u{number}") for number in range(3)))
         self.halt_by(world, 502)
-        assert "nothing was decided" in world.decide("resolve", mode="adopt", count=Count(504))
-        assert "fits the ledger" in self.halted(world)
         assert world.decide("resolve", mode="adopt", count=Count(504)) == ""
         assert world.archived() == []
         taken = world.ledger.take_over("after")

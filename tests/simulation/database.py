@@ -24,6 +24,7 @@ from typing import Any, Self
 import pymysql.err
 from sqlalchemy import Table
 from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
+from sqlalchemy.engine import Connection
 from sqlalchemy.engine.interfaces import Compiled
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.sql.elements import ClauseElement
@@ -303,6 +304,8 @@ def _moments(row: Sequence[Any], times: tuple[int, ...]) -> list[Any]:
 class PlainConnection:
     """A connection without faults, for the conformance suite and whoever sets a scene."""
 
+    # What a change is recorded on must be an SQLAlchemy Connection; so its twin passes for one.
+    __class__ = Connection  # type: ignore[assignment]
     invalidated = False
     # The pool's connection, and the driver's below it, which is asked whether it commits each statement.
     connection = SimpleNamespace(dbapi_connection=SimpleNamespace(get_autocommit=lambda: False))

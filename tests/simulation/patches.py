@@ -12,7 +12,6 @@ from unittest.mock import patch
 from temporalio.converter import _payload_converter as payload_converter
 
 from activities import session as session_activities
-from oldhost_sync.store.intake import batch_recorder, change_recorder
 from tests.simulation import invariants, network, store
 
 TOO_TALKATIVE = ("temporalio.workflow", "activities.session", "oldhost_sync.relay")
@@ -39,8 +38,6 @@ def install() -> None:
     for part in (invariants, network, store):
         _installed.callback(part.install())
     _installed.enter_context(patch.object(session_activities, "WATCH_SECONDS", WATCH_SECONDS))
-    for recorder in (change_recorder, batch_recorder):  # the twin of a connection is no SQLAlchemy Connection
-        _installed.enter_context(patch.object(recorder, "require_connection", lambda connection: None))
     # Only quicker: the SDK looks up the same few classes' hints for every payload.
     _installed.enter_context(patch.object(payload_converter, "get_type_hints", lru_cache(maxsize=None)(get_type_hints)))
     _installed.enter_context(patch.object(payload_converter, "inspect", _QuickInspect()))

@@ -8,7 +8,6 @@ from oldhost_sync.policy.actions import RecordAlerts, RecordHalt
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
-from oldhost_sync.policy.lost_answers import BROKEN_SESSIONS_ALERT, BROKEN_SESSIONS_MS
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.operators import Pause, Refused
 from oldhost_sync.policy.session import Phase
@@ -188,22 +187,6 @@ def test_a_ban_stops_sending_until_oldhost_was_asked(play: Play) -> None:
         asking.append(play.under.opening is not None)
     assert asking == [False, True]
     assert sent(play) == []
-
-
-def test_in_a_ban_longer_than_the_setting_oldhost_is_asked_each_time_the_setting_is_over(play: Play) -> None:
-    play.take("TXN", "a")
-    play.end_send(1, lambda _: Reply.BAN)
-    play.advance(BAN_MS)
-    play.under.opening = None
-    play.machine.opening_ended(OpeningPostponed(3 * BAN_MS, "ban"), play.now_ms)
-    play.step()
-    assert play.machine.blocked_ms(play.now_ms) == 3 * BAN_MS
-    asking = []
-    for wait_ms in (BAN_MS, BAN_MS * 5 // 100):
-        play.advance(wait_ms)
-        asking.append(play.under.opening is not None)
-    assert asking == [False, True]
-    assert play.machine.blocked_ms(play.now_ms) > BAN_MS
 
 
 def test_emergencies_that_can_not_go_are_one_alert_with_their_number(play: Play) -> None:
@@ -472,51 +455,6 @@ def test_answers_lost_one_after_the_other_are_told_though_each_operation_is_foun
     play.take("TXN", "a")
     play.end_send(5)
     assert "answers" in closed(play)
-
-
-@pytest.mark.parametrize("reason", ["credentials", "refused", "unreadable"])
-def test_however_many_workers_take_turns_a_host_that_refuses_is_asked_six_times_a_minute(
-    play: Play, reason: str
-) -> None:
-    """Each worker's first pause is a second."""
-    play.take("TXN", "a")
-    play.end_send(1, lambda _: Reply.LOST_BEFORE)
-    play.advance(REOPEN_MS_MAX)
-    began, asked = play.now_ms, 0
-    while play.now_ms < began + 60_000:
-        if play.under.opening is not None:
-            asked += 1
-            play.under.opening = None
-            play.machine.opening_ended(OpeningPostponed(1_000, reason, "status 401"), play.now_ms)
-            play.step()
-        play.advance(500)
-    assert asked == 6
-    assert "status 401" in play.machine.progress.reason
-
-
-def test_gaps_that_are_none_are_told_though_each_change_gets_its_fate_in_between(play: Play) -> None:
-    gap = "OldHost calls nonce 501 a gap: it expects 501"
-    alerts = play.machine.lost_answers
-    for number in range(BROKEN_SESSIONS_ALERT):
-        alerts.note_session(play.machine.alerts, "gap", gap, 60_000 * number)
-        alerts.note_session(play.machine.alerts, "", "", 60_000 * number + 1)
-    play.step()
-    (text,) = told(play, "sessions-broken")
-    assert gap in text
-    last = 60_000 * (BROKEN_SESSIONS_ALERT - 1)
-    alerts.note_session(play.machine.alerts, "", "", last + BROKEN_SESSIONS_MS - 1)
-    assert alerts.broken_is_told
-    alerts.note_session(play.machine.alerts, "", "", last + BROKEN_SESSIONS_MS)
-    play.step()
-    assert "sessions-broken" in closed(play)
-
-
-def test_sessions_that_break_now_and_then_or_by_a_ban_are_no_alert(play: Play) -> None:
-    alerts = play.machine.lost_answers
-    for number in range(3 * BROKEN_SESSIONS_ALERT):
-        alerts.note_session(play.machine.alerts, "gap", "now and then", number * BROKEN_SESSIONS_MS // 3)
-        alerts.note_session(play.machine.alerts, "banned", "OldHost bans us", number * BROKEN_SESSIONS_MS // 3)
-    assert not alerts.broken_is_told
 
 
 def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> None:
