@@ -35,7 +35,7 @@ DATABASE_JSON_DEPTH_MAX = 32
 PAYLOAD_DEPTH_MAX = 16
 
 # The state of an entity: the last payload of each of its event types, as JSON. Each write reads and writes all of it,
-# under the entity's lock: some 50 ms at this size, 1.1 s at 16 MiB.
+# under the entity's lock: some 10 ms more at this size, 1.1 s at 16 MiB.
 STATE_BYTES_MAX = 256 * 1024
 
 # Columns of units, shown in lists. Longer values are refused, not cut.
