@@ -20,7 +20,8 @@ ACTS_SHOWN = 100
 # Offered by the filter; acts of other kinds are listed, too.
 ACTIONS = (
     "pause", "resume", "flush", "resolve", "halt", "retry", "discard", "confirm", "replace", "correct", "set-rule",
-    "cancel-scheduled", "read-payload", "acknowledge-alert", "close-alert", "decode-payloads",
+    "cancel-scheduled", "read-payload", "acknowledge-alert", "close-alert", "decode-payloads", "sign-in", "sign-out",
+    "end-sign-ins",
 )  # fmt: skip
 Action = Annotated[str, Query(max_length=ACTION_LENGTH_MAX)]
 Number = Annotated[str, Query(max_length=20)]
