@@ -25,7 +25,6 @@ import pymysql.err
 from sqlalchemy import Table
 from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
 from sqlalchemy.engine import Connection
-from sqlalchemy.engine import Connection as SqlalchemyConnection
 from sqlalchemy.engine.interfaces import Compiled
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.sql.elements import ClauseElement
@@ -308,12 +307,6 @@ class PlainConnection:
     # What a change is recorded on must be an SQLAlchemy Connection; so its twin passes for one.
     __class__ = Connection  # type: ignore[assignment]
     invalidated = False
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """The doors ask whether it is one of SQLAlchemy's."""
-        return SqlalchemyConnection
-
     # The pool's connection, and the driver's below it, which is asked whether it commits each statement.
     connection = SimpleNamespace(dbapi_connection=SimpleNamespace(get_autocommit=lambda: False))
 
