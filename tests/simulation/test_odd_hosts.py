@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.faults import NoFaults
+from tests.simulation.hub import EPOCH
+from tests.simulation.roles import MARKER, Wish
 from tests.simulation.shape import Shape, Verdict
 from tests.simulation.world import World
 
@@ -135,6 +137,13 @@ MODES = (
          ({"name": "duplicate", "next": 1, "answer": "first"},), repeats=True),
     Mode("a total outage", ({"name": "refuse"},), closes=True),
     Mode("busy for long", ({"name": "busy", "on": "any", "retry_after": 1.0},)),
+    Mode("422 of another form, the nonce used", ({"name": "answer", "status": 422, "body": "no", "nonce": "used"},),
+         tells="dead-letters"),
+    Mode("500, the nonce used and nothing applied", ({"name": "answer", "status": 500, "nonce": "used"},),
+         tells="dead-letters"),
+    Mode("a page instead of the answer, and applied",
+         ({"name": "answer", "status": 200, "body": "<h1>It works</h1>", "nonce": "applied"},), tells="dead-letters"),
+    Mode("500 to everything, no nonce used", ({"name": "answer", "status": 500, "nonce": "unused"},)),
     Mode("silent", ({"name": "hang", "on": "any", "seconds": 30.0},)),
 )  # fmt: skip
 each_mode = pytest.mark.parametrize("mode", MODES, ids=str)
@@ -176,3 +185,76 @@ def test_one_low_reading_halts_nobody() -> None:
     world = OddWorld(next(mode for mode in MODES if mode.name == "one low reading"))
     world.play()
     assert "halted" not in world.told
+
+
+@pytest.mark.parametrize(
+    "mode", [mode for mode in MODES if "the nonce used" in mode.name or "a page" in mode.name], ids=str
+)
+def test_only_what_oldhost_has_is_applied_and_confirmed(mode: Mode) -> None:
+    """No process dies and no answer is lost: each arrives whole."""
+    world = OddWorld(mode)
+    applied: list[tuple[int, int]] = []
+    heal = world.heal
+
+    def then_heal() -> Verdict:
+        rows = world.database.rows("SELECT id, unproven FROM outbox_events WHERE outcome = 'APPLIED'")
+        applied.extend((change_id, unproven) for change_id, unproven in rows)
+        return heal()
+
+    world.heal = then_heal  # type: ignore[method-assign]
+    world.play()
+    assert [change_id for change_id, unproven in applied if unproven] == []
+    assert [change_id for change_id, _ in applied if not world.always.times_applied.get(change_id)] == []
+
+
+REFUSED = {"rule": {"entity_id": "e0"}}
+ONE_REFUSED = (
+    Mode("a firewall's 403", ({"name": "answer", "status": 403, "nonce": "unused", **REFUSED},)),
+    Mode("500", ({"name": "answer", "status": 500, "nonce": "unused", **REFUSED},)),
+    Mode("another 400", ({"name": "answer", "status": 400, "body": "{}", "nonce": "unused", **REFUSED},)),
+    Mode("busy", ({"name": "busy", "retry_after": 1.0, **REFUSED},)),
+    Mode("a reset", ({"name": "drop_before", "reset": True, **REFUSED},)),
+)
+OTHERS_WAIT_S_MAX = 15.0
+
+
+class OneRefused(OddWorld):
+    """Only one unit is refused. `late`: emergencies of others, and how long they took; `left`: other units' changes
+    that had no fate after a while."""
+
+    def play(self) -> Verdict:
+        for number in range(12):
+            at = self.hub.now + QUIET_S + 5 + 9 * number
+            self.hub.at(at, lambda number=number: self._emergency(number))  # type: ignore[misc]
+        return super().play()
+
+    def _emergency(self, number: int) -> None:
+        payload = {"number": f"e-{number}", "note": MARKER}
+        self.applications.want(Wish(f"e-{number}", "unit", "e1", "guest_locked_out", payload, "api"))
+
+    def heal(self) -> Verdict:
+        of_others = "entity_id <> 'e0' AND created_at > ?"
+        since = round((EPOCH + QUIET_S) * 1_000_000)
+        rows = self.database.rows(
+            "SELECT id, processed_at - created_at FROM outbox_events "
+            f"WHERE priority_class = 'EMERGENCY' AND {of_others}",
+            since,
+        )
+        self.late = [(change_id, took) for change_id, took in rows if (took or 1e12) > OTHERS_WAIT_S_MAX * 1_000_000]
+        self.emergencies = len(rows)
+        before = round((self.hub.now - 40) * 1_000_000)
+        self.left = self.database.rows(
+            f"SELECT id FROM outbox_events WHERE {of_others} AND created_at < ? AND processed_at IS NULL", since, before
+        )
+        return super().heal()
+
+
+@pytest.mark.parametrize("mode", ONE_REFUSED, ids=str)
+def test_an_operation_that_is_refused_for_ever_stops_nobody_else(mode: Mode) -> None:
+    world = OneRefused(mode)
+    verdict = world.play()
+    assert verdict.violations == []
+    assert world.emergencies >= 12
+    assert verdict.sometimes["a change that waits apart"]
+    assert (world.late, world.left) == ([], [])
+    assert world.silent_s <= TOLD_WITHIN_S

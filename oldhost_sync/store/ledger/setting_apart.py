@@ -2,7 +2,8 @@
 
 That the nonce is free is proven by then: the protocol says so of `busy`, and otherwise the settle time is over and two
 readings agree. One lost answer is followed by the same bytes, as always; a refusal in words, or a second lost answer,
-by this. The price: a copy that arrives later than the settle time takes a number that another operation has. So the
+by this; and so is a first lost answer while an emergency of another entity waits, which must not wait for the second.
+The price: a copy that arrives later than the settle time takes a number that another operation has. So the
 archive keeps every body that a number had, and if such a number is used without an answer that says applied, that
 proves neither operation (I14): both are unsure.
 """
@@ -28,6 +29,10 @@ _TRIES = (
     "SELECT COUNT(*) AS tries, COALESCE(SUM(nonce <= %s), 0) AS passed FROM nonce_requests_archive "
     "FORCE INDEX (ix_nonce_requests_archive_change) WHERE host = %s AND change_id = %s AND reason = %s"
 )
+_URGENT = (
+    "SELECT 1 FROM outbox_events FORCE INDEX (ix_outbox_events_unrelayed) WHERE host = %s AND processed_at IS NULL "
+    "AND priority_class = 'EMERGENCY' AND NOT (entity_type = %s AND entity_id = %s) LIMIT 1"
+)
 # The archive keeps the status: SENT, so it may have been written and no end of it is known.
 _OTHERS = (
     "SELECT a.change_id, o.entity_type, o.entity_id, o.event_type, o.priority_class, a.nonce, o.outcome, "
@@ -46,9 +51,12 @@ def set_apart(
     is named as waiting apart, with the number of its tries.
     """
     waiting = [row for row in sent if row.nonce >= expected]
-    if not waiting or len(waiting) > _IN_DOUBT_MAX or not (waiting[0].refused or waiting[0].sends > 1):
+    if not waiting or len(waiting) > _IN_DOUBT_MAX:
         return [], []
     row = waiting[0]
+    gives_up = row.refused or row.sends > 1 or (row.sends and _another_emergency_waits(connection, host, row))
+    if not gives_up:
+        return [], []
     connection.exec_driver_sql(sql.ARCHIVE_ONE, (APART, host, row.nonce, row.change_id))
     connection.exec_driver_sql(sql.DELETE_ONE, (host, row.nonce))
     connection.exec_driver_sql(sql.ARCHIVE_SENT_BEYOND, (_BEHIND, host, row.nonce))
@@ -62,6 +70,10 @@ def set_apart(
     ending = Ending.of(row, Outcome.DEAD, error=shortened(error))
     record_fate(connection, host, ending)
     return [ChangeResult(row.change_id, Outcome.DEAD.value, error="refused without using its nonce")], []
+
+
+def _another_emergency_waits(connection: Connection, host: str, row: Any) -> bool:
+    return connection.exec_driver_sql(_URGENT, (host, row.entity_type, row.entity_id)).first() is not None
 
 
 def others_of(connection: Connection, host: str, row: Any) -> list[Any]:

@@ -166,3 +166,13 @@ def test_a_later_change_of_its_entity_does_not_overtake_it(stage: Stage) -> None
     sent = send(next_session(stage).session, [later])
     assert outcomes(sent) == ["WAITING"]
     assert [ref[0] for ref in sent.older] == [poison]
+
+
+def test_a_first_lost_answer_makes_no_emergency_of_another_unit_wait_for_a_second_one(stage: Stage) -> None:
+    poison = stage.world.record("poison")
+    emergency = stage.world.record("u2", "guest_locked_out", {"door": "front"})
+    stage.control(lambda controls: controls.switch_on({"name": "drop_before", "rule": {"entity_id": "poison"}}))
+    send(stage.session(), [poison])
+    opened = next_session(stage)
+    assert opened.event.apart == [[poison, 1]]
+    assert outcomes(send(opened.session, [emergency])) == ["APPLIED"]

@@ -25,12 +25,12 @@ LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
 MUTANTS = (
     Mutant(
         "a refused operation keeps its nonce",
-        (Patch(SETTING_APART, "    row = waiting[0]\n", "    return [], []\n"),),
+        (Patch(SETTING_APART, "    if not gives_up:\n", "    if True:\n"),),
         levels=(APART,),
     ),
     Mutant(
         "a lost answer gives the nonce away at once",
-        (Patch(SETTING_APART, "waiting[0].sends > 1)", "waiting[0].sends)"),),
+        (Patch(SETTING_APART, "row.refused or row.sends > 1 or", "row.refused or row.sends or"),),
         levels=(APART,),
     ),
     Mutant(
