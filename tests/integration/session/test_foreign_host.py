@@ -11,7 +11,7 @@ from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.policy.events import OpeningPostponed
 from oldhost_sync.store.views.ban import read_ban
 from tests.conformance.maria_world import HOST
-from tests.foreign_host.answer import Answer, Effect, applied, expects, page
+from tests.foreign_host.answer import Answer, Effect, applied, expects, gap, page
 from tests.integration.session.foreign_stage import ForeignStage
 from tests.integration.session.stage import Process, outcomes, send
 
@@ -243,3 +243,21 @@ def test_a_host_that_answers_questions_and_refuses_operations_gets_six_connectio
             send(outcome.session, [change_id])
     connections = {one.connection for one in foreign.host.requests if one.is_operation}
     assert 2 <= len(connections) <= 6
+
+
+def test_false_gaps_to_every_third_operation_cost_sessions_and_lose_nothing(foreign: ForeignStage) -> None:
+    foreign.host.every(3, lambda request: gap(request.expected))
+    ids = [foreign.world.record(f"u{number}") for number in range(8)]
+    ended = []
+    for change_id in ids:
+        while True:
+            session = foreign.session()
+            sent = send(session, [change_id])
+            session.close("the next one")
+            ended.append(sent.refusal)
+            if outcomes(sent) == ["APPLIED"]:
+                break
+            assert "a gap" in sent.reason
+    assert foreign.applied_ids() == ids
+    assert ended.count("gap") == 3
+    foreign.check_clean()
