@@ -135,7 +135,9 @@ def test_killed_at_any_call_nothing_is_lost_and_nothing_sent_twice(
             check(stage, ids)
 
 
-LEDGER_CALLS = {"take_over", "adopt_first", "reconcile", "reserve", "advance", "take_back", "ban", "halt"}
+LEDGER_CALLS = {
+    "take_over", "adopt_first", "reconcile", "reserve", "advance", "take_back", "note_answer", "ban", "halt",
+}  # fmt: skip
 
 
 def database_lost_at(number: int, when: str, *, for_good: bool) -> Process:
