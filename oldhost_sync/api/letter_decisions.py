@@ -20,6 +20,7 @@ from oldhost_sync.api.request_spans import note
 from oldhost_sync.policy.actor import Actor
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.store.intake.replacement import Correction, NoDeadLetter, record_correction
+from oldhost_sync.store.ledger.setting_apart import waits_apart
 from oldhost_sync.store.views import overview
 from oldhost_sync.store.views.dead_letter_groups import ids_of_group
 from workflows.messages import OperatorRequest
@@ -43,11 +44,18 @@ class Decisions:
     stopped: str | None = None
 
 
+# In place of a fate: the change waits apart, and can be retried or discarded as a dead letter can.
+WAITS_APART = "waiting apart"
+_UNDECIDED = ("DEAD", WAITS_APART)
+
+
 def choose(connection: Connection, host: str, change_ids: Sequence[int]) -> list[tuple[int, str | None, bool]]:
     """For each id, in order and without duplicates: its fate so far, and whether the change exists."""
     found = []
     for change_id in dict.fromkeys(change_ids):
         exists, outcome = overview.find_outcome(connection, host, change_id)
+        if exists and outcome is None and waits_apart(connection, host, change_id):
+            outcome = WAITS_APART
         found.append((change_id, outcome, exists))
     return found
 
@@ -73,7 +81,7 @@ async def decide_letters(
     decided = Decisions()
     until = dependencies.clock() + limits.LETTERS_SECONDS_MAX
     for place, (change_id, outcome, exists) in enumerate(chosen):
-        if outcome != "DEAD":
+        if outcome not in _UNDECIDED:
             is_now = (outcome or "still outstanding") if exists else "unknown"
             decided.decisions.append(LetterResult(change_id, False, f"it is {is_now}, not a dead letter"))
             continue
@@ -99,7 +107,7 @@ async def decide_one(dependencies: Dependencies, operator: Actor, action: str, *
     ((_, outcome, exists),) = await dependencies.database.run(
         partial(choose, host=dependencies.host, change_ids=[change_id])
     )
-    if outcome != "DEAD":
+    if outcome not in _UNDECIDED:
         raise not_dead(change_id, exists=exists, outcome=outcome)
     return await dependencies.writer.update(
         action, OperatorRequest(operator.name, reason, change_id, channel=operator.channel)

@@ -112,9 +112,12 @@ KINDS: dict[str, AlertKind] = {
     ),
     "goes-nowhere": AlertKind(
         "critical",
-        "Five sessions in a row could not find out whether OldHost applied this change; everything waits behind it.",
-        "Ask OldHost's operators why it does not answer this operation; there is no command to skip it.",
-        "the result of that operation is known",
+        "OldHost neither applies nor rejects this change, again and again. It waits apart, or everything waits behind "
+        "it.",
+        "Ask OldHost's operators why it does not take this operation. If it waits apart, retry it now, or discard it; "
+        "if it has the next nonce, nothing can skip it.",
+        "the result of that operation is known, or an operator has decided",
+        command="oldhost-sync dead-letters retry ID",
     ),
     "answers-lost": AlertKind(
         "critical",

@@ -104,7 +104,8 @@ class Alerts:
         text = (
             f"OldHost refused change {change_id} ({entity.entity_type} {entity.entity_id}) {tries} times without using "
             "its nonce. The others are sent; this one and the later ones of its entity wait, and are tried again after "
-            "growing pauses. `change show` has OldHost's words. After a few tries more it becomes a dead letter."
+            f"growing pauses. `change show` has OldHost's words. `dead-letters retry {change_id}` tries it at once, "
+            f"`dead-letters discard {change_id}` gives it up. After a few tries more it becomes a dead letter."
         )
         self._raise("goes-nowhere", "critical", text, GOES_NOWHERE, change_id)
         self.stuck = change_id

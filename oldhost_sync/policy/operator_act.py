@@ -7,6 +7,7 @@ from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey
 from oldhost_sync.policy.wire_ref import WireRef, from_wire
 
 # An operator's decisions about a dead letter: send it again, give it up, or (only if it is unsure) count it as applied.
+# The first two also about a change that waits apart.
 LETTER_ACTS = ("retry", "discard", "confirm")
 
 
@@ -52,7 +53,7 @@ class OperatorAct:
 class ActRecorded:
     """Result of `record_decision`: `ref`, the change that waits again (retry); `refused`, why nothing was done;
     `fates`, those of the `unsettled` changes, from the database; `halted`, the halt's text with what OldHost expects
-    now; `epoch`, the one that a resolve began.
+    now; `epoch`, the one that a resolve began; `apart`: the change was no dead letter, it waited apart.
     """
 
     ref: WireRef | None = None
@@ -62,6 +63,7 @@ class ActRecorded:
     fates: list[ChangeResult] = field(default_factory=list)
     halted: str = ""
     epoch: int = 0
+    apart: bool = False
 
     @property
     def change(self) -> ChangeRef | None:

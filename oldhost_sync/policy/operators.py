@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oldhost_sync.policy.breaker import BreakerState
-from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
 from oldhost_sync.policy.operator_act import LETTER_ACTS, ActRecorded, OperatorAct
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.session import Phase
@@ -106,6 +106,8 @@ class Operators:
                 return "resumed"
             case "flush":
                 return self.flush(act.entity_key, now_ms)
+            case "retry" | "discard" if recorded.apart and recorded.entity_key and act.change_id is not None:
+                self.apart_is_decided(recorded.entity_key, act.change_id, now_ms, discarded=act.action == "discard")
             case "retry" if (ref := recorded.change) is not None:
                 self.retry(ref, now_ms)
             case "retry" | "discard" | "confirm" if recorded.entity_key is not None and act.change_id is not None:
@@ -166,6 +168,14 @@ class Operators:
         self._machine.coalescer.decided.note(change_id)
         self._machine.coalescer.unhold(entity, change_id)
         self._machine.loading.want(entity)  # the hold may not have been known here
+
+    def apart_is_decided(self, entity: EntityKey, change_id: int, now_ms: int, *, discarded: bool) -> None:
+        """A change that waited apart is tried at once or given up: its entity gets turns again."""
+        machine = self._machine
+        machine.coalescer.unpark(entity)
+        machine.alerts.has_its_fate(change_id)
+        if discarded and not machine.in_flight.is_under_way(change_id):  # else the send reports it
+            machine.outcomes.record(ChangeResult(change_id, Outcome.DISCARDED.value), now_ms)
 
     def _dead_letter_is_decided(self, change_id: int) -> None:
         machine = self._machine

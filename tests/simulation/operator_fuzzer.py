@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from oldhost_sync.policy.breaker import BreakerState
+from oldhost_sync.store.ledger.setting_apart import APART
 from tests.simulation.roles import MARKER, Wish
 from workflows import messages
 
@@ -106,12 +107,23 @@ class OperatorFuzzer:
         return kind, request
 
     def _some_change(self) -> int:
-        """A dead letter if there is one; now and then one that is none, or nothing."""
+        """A dead letter if there is one, or a change that waits apart; now and then one that is none, or nothing."""
+        apart = self._apart()
+        if apart and self.random.random() < 0.5:
+            return int(self.random.choice(apart))
         dead = [change_id for change_id, _, _ in self.world.dead_letters()]
         if dead and self.random.random() < 0.8:
             return int(self.random.choice(dead))
         newest = self.world.database.rows("SELECT MAX(id) FROM outbox_events")[0][0] or 0
         return self.random.randint(1, newest + 1)
+
+    def _apart(self) -> list[int]:
+        rows = self.world.database.rows(
+            "SELECT DISTINCT a.change_id FROM nonce_requests_archive a JOIN outbox_events o ON o.id = a.change_id "
+            "WHERE a.reason = ? AND o.outcome IS NULL ORDER BY a.change_id",
+            APART,
+        )
+        return [change_id for (change_id,) in rows]
 
     def _apply_now(self) -> None:
         number = self.counts["operator: apply_now"] = self.counts.get("operator: apply_now", 0) + 1
@@ -122,6 +134,10 @@ class OperatorFuzzer:
     def _answered(self, kind: str) -> Any:
         def answered(result: Any, refusal: str) -> None:
             self.world.log("fuzzer", kind, result if result is not None else refusal)
+            if "is tried at once" in str(result):
+                self.world.sometimes.hit("a change that waits apart retried")
+            if "which waited apart" in str(result):
+                self.world.sometimes.hit("a change that waits apart discarded")
             if result is not None and kind in {"resend", "adopt"}:
                 self.world.sometimes.hit("halt resolved")
 

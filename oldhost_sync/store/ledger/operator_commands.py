@@ -20,7 +20,7 @@ from oldhost_sync.store.ledger import statements
 from oldhost_sync.store.ledger.completion import shortened
 from oldhost_sync.store.ledger.halt_resolution import objection, resolve, show
 from oldhost_sync.store.ledger.precedence import RETRIED
-from oldhost_sync.store.ledger.setting_apart import APART
+from oldhost_sync.store.ledger.setting_apart import APART, waits_apart
 from oldhost_sync.store.outbox.pending_fates import RAISE_SEQUENCE, write_pending_fate
 from oldhost_sync.store.outbox.relay_queue import as_ref
 
@@ -49,14 +49,16 @@ def decide(
         return done
     recorded = _carry_out(connection, act, ledger, count)
     if not recorded.refused:
-        _audit(connection, act, recorded.message, operator or actor_of(act, (), now_ms=0))
+        _audit(connection, act, recorded, operator or actor_of(act, (), now_ms=0))
     return recorded
 
 
-def _audit(connection: Connection, act: OperatorAct, message: str, operator: Actor) -> None:
+def _audit(connection: Connection, act: OperatorAct, recorded: ActRecorded, operator: Actor) -> None:
     entity = act.entity_key
     about = {"entity_type": entity.entity_type, "entity_id": entity.entity_id} if entity else {}
-    detail = {"message": message, "mode": act.mode, "decision": act.decision_id} | about
+    detail = {"message": recorded.message, "mode": act.mode, "decision": act.decision_id} | about
+    if recorded.apart:
+        detail["apart"] = "yes"
     if operator.verified and act.signature is not None:
         if connection.exec_driver_sql(sql.USED_NONCE, (act.host, act.action, act.signature.nonce)).first():
             doubt = "its signature was used before"
@@ -92,24 +94,29 @@ def _carry_out(connection: Connection, act: OperatorAct, ledger: statements.Ledg
 
 
 def _retry(connection: Connection, act: OperatorAct) -> ActRecorded:
-    """The dead letter waits again and gets a new nonce; its old row is archived as evidence."""
-    row = _dead_letter(connection, act)
+    """The dead letter waits again and gets a new nonce; its old row is archived as evidence. What waits apart has no
+    nonce any more, and is tried at once.
+    """
+    row = _undecided(connection, act)
     if isinstance(row, ActRecorded):
         return row
     connection.exec_driver_sql(sql.ARCHIVE_OF_CHANGE, (RETRIED, act.host, act.change_id))
     connection.exec_driver_sql(sql.DELETE_OF_CHANGE, (act.host, act.change_id))
     connection.exec_driver_sql(sql.FORGET_TRIES, (RETRIED, act.host, act.change_id, APART))
+    if row.outcome is None:
+        return _decided(act, row, f"change {act.change_id} is tried at once")
     connection.exec_driver_sql(sql.REOPEN_CHANGE, (act.change_id,))
     return _decided(act, row, f"change {act.change_id} waits again")
 
 
 def _discard(connection: Connection, act: OperatorAct) -> ActRecorded:
-    row = _dead_letter(connection, act)
+    row = _undecided(connection, act)
     if isinstance(row, ActRecorded):
         return row
     connection.exec_driver_sql(RAISE_SEQUENCE, (act.host,))
     connection.exec_driver_sql(sql.DISCARD_CHANGE, (act.change_id,))
-    return _decided(act, row, f"change {act.change_id} is given up")
+    waited = ", which waited apart," if row.outcome is None else ""
+    return _decided(act, row, f"change {act.change_id}{waited} is given up")
 
 
 def _confirm(connection: Connection, act: OperatorAct) -> ActRecorded:
@@ -159,12 +166,21 @@ def _resolve(connection: Connection, act: OperatorAct, ledger: statements.Ledger
 
 
 def _dead_letter(connection: Connection, act: OperatorAct) -> Row[tuple[object, ...]] | ActRecorded:
+    row = _undecided(connection, act)
+    if isinstance(row, ActRecorded) or row.outcome is not None:
+        return row
+    return ActRecorded(refused=f"change {act.change_id} is not a dead letter: it waits apart; retry or discard it")
+
+
+def _undecided(connection: Connection, act: OperatorAct) -> Row[tuple[object, ...]] | ActRecorded:
+    """The dead letter, or the change that waits apart (it has no fate)."""
     if act.change_id is not None:
         write_pending_fate(connection, act.host, act.change_id)
     row = connection.exec_driver_sql(sql.CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:
         return ActRecorded(refused=f"there is no change {act.change_id} of {act.host}")
-    if row.outcome != "DEAD":
+    apart = row.outcome is None and waits_apart(connection, act.host, row.id)
+    if row.outcome != "DEAD" and not apart:
         return ActRecorded(
             refused=f"change {act.change_id} is not a dead letter: it is {row.outcome or 'still waiting'}"
         )
@@ -172,7 +188,8 @@ def _dead_letter(connection: Connection, act: OperatorAct) -> Row[tuple[object, 
 
 
 def _decided(act: OperatorAct, row: Row[tuple[object, ...]], message: str) -> ActRecorded:
-    return ActRecorded(message=message, ref=_ref(row) if act.action == "retry" else None, entity=_entity(row))
+    ref = _ref(row) if act.action == "retry" else None
+    return ActRecorded(message=message, ref=ref, entity=_entity(row), apart=row.outcome is None)
 
 
 def _done_before(connection: Connection, act: OperatorAct) -> ActRecorded | None:
@@ -191,7 +208,8 @@ def _done_before(connection: Connection, act: OperatorAct) -> ActRecorded | None
     if row.outcome == "DEAD":  # it was rejected again since, and holds its entity
         return ActRecorded(message=found.message or "")
     waits_again = act.action == "retry" and row.outcome is None
-    return ActRecorded(message=found.message or "", ref=_ref(row) if waits_again else None, entity=_entity(row))
+    ref = _ref(row) if waits_again else None
+    return ActRecorded(message=found.message or "", ref=ref, entity=_entity(row), apart=found.apart is not None)
 
 
 def _ref(row: Row[tuple[object, ...]]) -> WireRef:

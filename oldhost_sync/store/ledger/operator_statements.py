@@ -20,7 +20,7 @@ REOPEN_CHANGE = (
 )
 DISCARD_CHANGE = (
     f"{AT_ONCE}UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = UTC_TIMESTAMP(6), "
-    f"fate_sequence = {SEQUENCE} WHERE id = %s AND outcome = 'DEAD'"
+    f"fate_sequence = {SEQUENCE} WHERE id = %s AND (outcome = 'DEAD' OR outcome IS NULL)"
 )
 # It stays unproven: an operator's word is no answer of OldHost.
 CONFIRM_CHANGE = (
@@ -33,8 +33,8 @@ FORGET_TRIES = "UPDATE nonce_requests_archive SET reason = %s WHERE host = %s AN
 DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %s"
 # A decision is repeated within minutes, so only the last day is searched.
 DECISION = (
-    "SELECT JSON_VALUE(detail, '$.message') AS message FROM operator_audit WHERE host = %s "
-    "AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s "
+    "SELECT JSON_VALUE(detail, '$.message') AS message, JSON_VALUE(detail, '$.apart') AS apart FROM operator_audit "
+    "WHERE host = %s AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s "
     "AND JSON_VALUE(detail, '$.decision') = %s LIMIT 1"
 )
 

@@ -29,6 +29,12 @@ _TRIES = (
     "SELECT COUNT(*) AS tries, COALESCE(SUM(nonce <= %s), 0) AS passed FROM nonce_requests_archive "
     "FORCE INDEX (ix_nonce_requests_archive_change) WHERE host = %s AND change_id = %s AND reason = %s"
 )
+# No nonce is bound to it: it was taken away, and no later try is under way.
+_WAITS_APART = (
+    "SELECT 1 FROM nonce_requests_archive a FORCE INDEX (ix_nonce_requests_archive_change) WHERE a.host = %s "
+    "AND a.change_id = %s AND a.reason = %s AND NOT EXISTS (SELECT 1 FROM nonce_requests r "
+    "WHERE r.host = a.host AND r.change_id = a.change_id) LIMIT 1"
+)
 _URGENT = (
     "SELECT 1 FROM outbox_events FORCE INDEX (ix_outbox_events_unrelayed) WHERE host = %s AND processed_at IS NULL "
     "AND priority_class = 'EMERGENCY' AND NOT (entity_type = %s AND entity_id = %s) LIMIT 1"
@@ -70,6 +76,11 @@ def set_apart(
     ending = Ending.of(row, Outcome.DEAD, error=shortened(error))
     record_fate(connection, host, ending)
     return [ChangeResult(row.change_id, Outcome.DEAD.value, error="refused without using its nonce")], []
+
+
+def waits_apart(connection: Connection, host: str, change_id: int) -> bool:
+    """Whether the change, which has no fate, waits apart and has no nonce. For an act: under the ledger row's lock."""
+    return connection.exec_driver_sql(_WAITS_APART, (host, change_id, APART)).first() is not None
 
 
 def _another_emergency_waits(connection: Connection, host: str, row: Any) -> bool:

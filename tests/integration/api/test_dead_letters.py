@@ -13,6 +13,7 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.policy.alert_cause import REASON_LENGTH_MAX
+from oldhost_sync.store.ledger.setting_apart import APART
 from oldhost_sync.store.views import dead_letter_groups
 from tests.integration.api.conftest import ScriptedWriter
 from tests.integration.api.test_fates import end, execute, fate, make
@@ -311,3 +312,20 @@ def test_a_halt_shows_both_ways_in_numbers(shop: httpx.Client, vera: httpx.Clien
     assert (halt["adopt"]["given_up"], halt["resend"]["sent_again"]) == (1, 1)
     assert [each["change_id"] for each in halt["operations"]] == [change_id]
     assert "secret" not in answer.text
+
+
+def test_what_waits_apart_is_decided_as_a_letter_is(
+    shop: httpx.Client, anna: httpx.Client, engine: Engine, writer: ScriptedWriter
+) -> None:
+    poison, waiting = make(shop, "a", "checked_in"), make(shop, "b", "checked_in", unit="u2")
+    execute(
+        engine,
+        "INSERT INTO nonce_requests_archive (host, nonce, idempotency_key, change_id, epoch, body, status, sends, "
+        "archived_at, reason) VALUES ('oldhost', 501, 'a', :id, 1, '', 'SENT', 1, UTC_TIMESTAMP(6), :why)",
+        id=poison,
+        why=APART,
+    )
+    for action in ("retry", "discard"):
+        assert anna.post(f"/api/dead-letters/{poison}/{action}", json=WHY).status_code == 200
+        assert anna.post(f"/api/dead-letters/{waiting}/{action}", json=WHY).status_code == 409
+    assert decided(writer) == [("retry", poison), ("discard", poison)]

@@ -176,3 +176,54 @@ def test_a_first_lost_answer_makes_no_emergency_of_another_unit_wait_for_a_secon
     opened = next_session(stage)
     assert opened.event.apart == [[poison, 1]]
     assert outcomes(send(opened.session, [emergency])) == ["APPLIED"]
+
+
+def apart(stage: Stage) -> tuple[int, int]:
+    """One change that waits apart, and a later one of its entity."""
+    poison = stage.world.record("poison")
+    later = stage.world.record("poison", "guest_locked_out", {"door": "front"})
+    refuse(stage, "500")
+    send(stage.session(), [poison])
+    assert next_session(stage).event.apart == [[poison, 1]]
+    return poison, later
+
+
+def test_an_operator_gives_up_what_waits_apart_and_its_entitys_others_go_on(stage: Stage) -> None:
+    poison, later = apart(stage)
+    assert stage.world.decide("discard", change_id=poison) == ""
+    stage.control(lambda controls: controls.switch_off(None))
+    sent = send(next_session(stage).session, [poison, later])
+    assert {fate.change_id: fate.outcome for fate in sent.fates} == {poison: "DISCARDED", later: "APPLIED"}
+    assert stage.journal() == [(501, "applied", later)]
+    stage.check_clean()
+
+
+def test_an_operators_retry_of_what_waits_apart_begins_its_tries_anew(stage: Stage) -> None:
+    poison, _ = apart(stage)
+    assert try_again(stage, poison).event.apart == [[poison, 2]]
+    assert stage.world.decide("retry", change_id=poison) == ""
+    assert try_again(stage, poison).event.apart == [[poison, 1]]
+    assert stage.world.decide("retry", change_id=poison) == ""
+    stage.control(lambda controls: controls.switch_off(None))
+    assert outcomes(send(next_session(stage).session, [poison])) == ["APPLIED"]
+    stage.check_clean()
+
+
+@pytest.mark.parametrize("action", ["retry", "discard"])
+def test_nothing_is_decided_about_it_while_it_has_a_nonce(stage: Stage, action: str) -> None:
+    poison, _ = apart(stage)
+    assert outcomes(send(next_session(stage).session, [poison])) == ["BOUND"]
+    assert "is not a dead letter" in stage.world.decide(action, change_id=poison)
+    assert next_session(stage).event.apart == [[poison, 2]]
+
+
+def test_what_waits_apart_cant_be_confirmed(stage: Stage) -> None:
+    poison, _ = apart(stage)
+    assert "it waits apart" in stage.world.decide("confirm", change_id=poison)
+
+
+@pytest.mark.parametrize("action", ["retry", "discard"])
+def test_a_change_that_was_never_set_apart_is_no_letter(stage: Stage, action: str) -> None:
+    stage.session()
+    waiting = stage.world.record("u2")
+    assert "is not a dead letter" in stage.world.decide(action, change_id=waiting)

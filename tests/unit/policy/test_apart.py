@@ -9,6 +9,8 @@ from oldhost_sync.policy.apart import PAUSES_MS, is_given_up, pause_ms
 from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, PriorityClass
 from oldhost_sync.policy.events import SessionOpened
 from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
+from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
 NOW = 1_700_000_000_000
@@ -77,3 +79,37 @@ def test_only_what_others_passed_is_given_up_soon() -> None:
     assert is_given_up(3, 2)
     assert not is_given_up(7, 0)
     assert is_given_up(8, 0)
+
+
+def decided(machine: Machine, action: str, change: ChangeRef) -> None:
+    act = OperatorAct("oldhost", action, "olga", "why not", change.change_id)
+    entity = [change.entity_type, change.entity_id]
+    recorded = ActRecorded(to_wire(change) if action == "retry" else None, entity, "done", apart=True)
+    assert machine.operators.follow(act, recorded, NOW) == "done"
+
+
+def test_an_operators_retry_ends_the_pause() -> None:
+    poison = ref(1, "poison")
+    machine = writer(poison)
+    assert opened(machine, NOW, [[1, 1]]) == []
+    decided(machine, "retry", poison)
+    assert sends(machine, NOW) == [[1]]
+
+
+def test_an_operators_discard_lets_its_entitys_others_go_on() -> None:
+    poison = ref(1, "poison")
+    machine = writer(poison, ref(2, "poison"))
+    assert opened(machine, NOW, [[1, 1]]) == []
+    decided(machine, "discard", poison)
+    assert sends(machine, NOW) == [[2]]
+
+
+@pytest.mark.parametrize("action", ["retry", "discard"])
+def test_a_decision_closes_the_alert_and_leaves_the_count_of_dead_letters(action: str) -> None:
+    poison = ref(1, "poison")
+    machine = writer(poison)
+    machine.dead_letters = 3
+    opened(machine, NOW, [[1, 2]])
+    assert machine.alerts.stuck == 1
+    decided(machine, action, poison)
+    assert (machine.alerts.stuck, machine.dead_letters) == (0, 3)
