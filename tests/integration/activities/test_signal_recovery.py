@@ -167,8 +167,8 @@ def test_runs_beyond_those_that_are_read_are_told_of(world: MariaWorld, monkeypa
     monkeypatch.setattr(signal_recovery, "RUNS_MAX", 2)
     histories = RetentionDays()
     for number in range(1, 5):
-        histories.add(f"run {number}", number, continued=f"run {number - 1}" if number > 1 else "", unread=True)
-    assert recover(world, histories).gone == ["run 2"]
+        histories.add(f"run-{number}", number, continued=f"run-{number - 1}" if number > 1 else "", unread=True)
+    assert recover(world, histories).gone == ["run-2"]
     assert numbers(world) == [3, 4]
     assert alerts(world) == [("signals-lost", "critical")]
 
