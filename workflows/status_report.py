@@ -57,6 +57,7 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
         "debounced": machine.coalescer.debounced_count,
         "waiting": len(machine.coalescer.waiting),
         "held": machine.coalescer.held_count,
+        "apart": len(machine.coalescer.parked),
         "dead_letters": machine.dead_letters,
         "in_flight": len(machine.in_flight),
         "in_doubt": len(machine.in_flight.in_doubt),
@@ -113,7 +114,8 @@ def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
     stops = ", ".join(_stops(machine, now_ms))
     changes = [_where(entry, IN_FLIGHT, stops, now_ms) for entry in machine.in_flight if entry.ref.entity == entity]
     count = len(changes) + machine.coalescer.count_of(entity)
-    changes += [_where(entry, _place_of(entry), stops, now_ms) for entry in oldest]
+    pause = _pause_of(machine, entity)
+    changes += [_where(entry, _place_of(entry), stops, now_ms, pause) for entry in oldest]
     return {
         "entity_type": entity.entity_type,
         "entity_id": entity.entity_id,
@@ -137,6 +139,7 @@ def details(machine: Machine, now_ms: int) -> str:
         ("EMERGENCY / TXN / LWW ready", " / ".join(str(len(lane)) for lane in lanes.values())),
         ("debounced", machine.coalescer.debounced_count),
         ("held behind dead letters", machine.coalescer.held_count),
+        ("entities that wait apart", len(machine.coalescer.parked)),
         ("in flight", len(machine.in_flight)),
         ("applied", machine.counters.applied),
         ("epoch", machine.session.epoch),
@@ -148,7 +151,11 @@ def details(machine: Machine, now_ms: int) -> str:
 
 def _blocked_until(machine: Machine, now_ms: int) -> str:
     left_ms = machine.blocked_ms(now_ms)
-    return datetime.fromtimestamp((now_ms + left_ms) // 1000, UTC).isoformat(sep=" ") if left_ms else ""
+    return _time(now_ms + left_ms) if left_ms else ""
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms // 1000, UTC).isoformat(sep=" ")
 
 
 def _lane(machine: Machine, cls: PriorityClass, now_ms: int) -> dict[str, int]:
@@ -161,10 +168,20 @@ def _place_of(entry: PendingOperation) -> str:
     return IN_LANE if entry.ready else DEBOUNCED
 
 
-def _where(entry: PendingOperation, place: str, stops: str, now_ms: int) -> dict[str, Any]:
-    """`waits_for`: `stops` if nothing is sent at all, after the change's own reason if that is a debounce."""
-    own = _WAITS_FOR[place]
-    waits_for = f"{own}, {stops}" if stops and place == DEBOUNCED else stops or own
+def _pause_of(machine: Machine, entity: EntityKey) -> str:
+    """What the entity's changes wait for while one of them waits apart; empty if none does."""
+    until_ms = machine.coalescer.parked.get(entity)
+    if until_ms is None:
+        return ""
+    return (
+        f"the pause until {_time(until_ms)}, since OldHost refused an operation of this entity without using its nonce"
+    )
+
+
+def _where(entry: PendingOperation, place: str, stops: str, now_ms: int, pause: str = "") -> dict[str, Any]:
+    """`waits_for`: `stops` if nothing is sent at all, after the change's own reason (a debounce, a pause)."""
+    own = pause or _WAITS_FOR[place]
+    waits_for = f"{own}, {stops}" if stops and (pause or place == DEBOUNCED) else stops or own
     due_in_ms = max(0, entry.due_at_ms - now_ms)
     return {**_ref(entry.ref), "place": place, "waits_for": waits_for, "due_in_ms": due_in_ms}
 

@@ -86,6 +86,7 @@ _WORKFLOW = {
     "debounced": 0,
     "waiting": 2,
     "held": 1,
+    "apart": 0,
     "dead_letters": 1,
     "in_flight": 0,
     "in_doubt": 0,

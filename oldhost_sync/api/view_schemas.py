@@ -238,6 +238,7 @@ class Consequences(BaseModel):
     says: str
     given_up: int = Field(description="Operations applied in the database, lost at OldHost and not sent again")
     counted_applied: int = Field(description="Operations in doubt that are counted as applied")
+    letters: int = Field(description="Operations in doubt that become dead letters")
     sent_again: int = Field(description="Operations that are sent again byte for byte, with the same nonces")
     waiting_again: int = Field(description="Operations whose changes wait again and get new nonces")
     next_nonce: int | None = Field(description="The next nonce after the decision; null: the one that OldHost expects")
@@ -336,9 +337,7 @@ class PlanSample(BaseModel):
 class Plan(BaseModel):
     """The result of a simulation; a name's suffix gives its unit (`_s`: seconds, `_ms`: milliseconds)."""
 
-    scenario: dict[str, float | None] = Field(
-        description="The scenario that was simulated; with `from_now`, it has the writer's settings"
-    )
+    scenario: dict[str, float | None] = Field(description="With `from_now`, it has the writer's settings")
     notes: list[str] = Field(description="With `from_now`: what the plan does not know, or can't change")
     figures: dict[str, Any] | None = Field(description="null: there is nothing to simulate")
     promises: dict[str, bool] = Field(description="Whether each promise is kept")

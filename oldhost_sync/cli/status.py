@@ -194,6 +194,8 @@ def _lanes(writer: dict[str, Any]) -> Any:
     ]
     lines.append(("held back by the debounce", writer["debounced"], "–"))
     lines.append(("held behind dead letters", writer["held"], "–"))
+    if writer.get("apart"):
+        lines.append(("entities that wait apart", writer["apart"], "–"))
     return rows("", ("lane", "waiting", "oldest"), lines)
 
 

@@ -81,6 +81,8 @@ class OperatorFuzzer:
 
     def _act(self) -> None:
         kind = self.random.choice(ACTS)
+        if kind in {"flush", "confirm"} and self._apart():
+            kind = "discard"
         twice = self.random.random() < 0.25
         if self.moment:
             self.world.sometimes.hit(f"an operator's act in a {self.moment}")

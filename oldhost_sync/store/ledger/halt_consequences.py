@@ -14,15 +14,19 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.changes import Outcome
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.halt_decision import read_decision
 from oldhost_sync.store.ledger.halt_resolution import are_sent_again
+from oldhost_sync.store.ledger.setting_apart import others_of
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
+from oldhost_sync.store.ledger.used_nonce import ADOPTED, used
 
 BACK, FORWARD, UNKNOWN_COUNT = "back", "forward", "unknown"
 _operations = partial(quantity, one="operation")
 OPERATIONS_SHOWN = 50
+NONCE_MAX = 2**63 - 1
 
 _LEDGER = text(
     "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, updated_at "
@@ -42,6 +46,14 @@ _IN_DOUBT = text(
     "FROM nonce_requests r FORCE INDEX (ix_nonce_requests_status) WHERE r.host = :host AND r.status = 'SENT' "
     "GROUP BY below, never_taken, unwritten, replayed"
 )
+# Of those below a nonce: an answer is kept, or another operation had the nonce, too. So they may become dead letters.
+_ANSWERED = (
+    "SELECT r.nonce, r.change_id, r.sends, r.said_status, r.said_send, r.answer, o.entity_type, o.entity_id, "
+    "o.event_type, o.priority_class FROM nonce_requests r FORCE INDEX (ix_nonce_requests_status) "
+    "STRAIGHT_JOIN outbox_events o ON o.id = r.change_id WHERE r.host = %s AND r.status = 'SENT' AND r.nonce < %s "
+    "AND ((r.sends > 0 AND r.said_send = r.sends) OR EXISTS (SELECT 1 FROM nonce_requests_archive a "
+    "WHERE a.host = r.host AND a.nonce = r.nonce AND a.change_id <> r.change_id))"
+)
 _OPERATIONS = text(
     "SELECT r.nonce, r.change_id, r.status, r.sends, r.sent_at, r.answer, o.entity_type, o.entity_id, o.event_type, "
     "o.priority_class FROM nonce_requests r FORCE INDEX (PRIMARY) LEFT JOIN outbox_events o ON o.id = r.change_id "
@@ -52,14 +64,16 @@ _OPERATIONS = text(
 @dataclass(slots=True)
 class Consequences:
     """What one way would do. `given_up`: applied in the database, lost at OldHost and not sent again.
-    `counted_applied`: in doubt, and counted as applied. `sent_again`: byte for byte, under the same nonces.
-    `waiting_again`: to be sent under new nonces. `next_nonce`: where the count continues; None: where OldHost says, so
-    no number is known yet.
+    `counted_applied`: in doubt, and counted as applied. `letters`: in doubt, and made dead letters, since an answer
+    that is kept does not say applied, or two operations had the nonce. `sent_again`: byte for byte, under the same
+    nonces. `waiting_again`: to be sent under new nonces. `next_nonce`: where the count continues; None: where OldHost
+    says, so no number is known yet.
     """
 
     says: str
     given_up: int = 0
     counted_applied: int = 0
+    letters: int = 0
     sent_again: int = 0
     waiting_again: int = 0
     next_nonce: int | None = None
@@ -148,11 +162,13 @@ def _of_unknown_count(connection: Connection, host: str, *, never_asked: bool) -
         return _Choices(UNKNOWN_COUNT, unknown, Consequences(says), Consequences(says))
     doubts = connection.execute(_IN_DOUBT, {"host": host, "expected": 0}).all()
     adopted = sum(row.operations for row in doubts if not row.unwritten or row.replayed)
+    letters = _letters(connection, host, NONCE_MAX)
     asked = "OldHost is asked what it expects. If that fits the ledger, the halt is lifted and nothing else changes"
     earlier = "If it expects an earlier one, nothing is decided and you must decide again."
     if adopted:
         later = f"if it expects a later nonce, up to {_operations(adopted)} in doubt"
-        adopt = f"{asked}; {later} count as applied. {earlier}"
+        but = f", except {letters} that {'becomes a dead letter' if letters == 1 else 'become dead letters'}"
+        adopt = f"{asked}; {later} count as applied{but if letters else ''}. {earlier}"
         resend = f"{asked}; {later} are sent again under new nonces. {earlier}"
     else:
         adopt = resend = f"{asked}. No operation in doubt can have reached it. {earlier}"
@@ -193,28 +209,41 @@ def _of_forward(connection: Connection, host: str, expected: int, last: int) -> 
     below = sum(row.operations for row in doubts if row.below)
     refused = sum(row.operations for row in doubts if row.below and row.never_taken)
     beyond = [row for row in doubts if not row.below]
+    letters = _letters(connection, host, expected)
 
-    def counted(again: int, applied: int) -> Consequences:
+    def counted(again: int, applied: int, letters: int) -> Consequences:
         # If any waits again, the later ones that were never written also lose their nonces.
         released = [row for row in beyond if row.unwritten] if again else []
         bound = [row for row in beyond if row not in released]
         waiting = again + sum(row.operations for row in released)
         sent = sum(row.operations for row in bound)
         return Consequences(
-            _taken(applied, waiting, sent),
+            _taken(applied, letters, waiting, sent),
             counted_applied=applied,
+            letters=letters,
             waiting_again=waiting,
             sent_again=sent,
             next_nonce=max((row.highest + 1 for row in bound), default=expected),
         )
 
     conclusion = _ahead(expected - last - 1, below - refused)
-    return _Choices(FORWARD, conclusion, counted(refused, below - refused), counted(below, 0))
+    return _Choices(FORWARD, conclusion, counted(refused, below - refused - letters, letters), counted(below, 0, 0))
 
 
-def _taken(applied: int, waiting: int, sent: int) -> str:
+def _letters(connection: Connection, host: str, expected: int) -> int:
+    """How many doubts below `expected` become dead letters if they are adopted."""
+    letters = 0
+    for row in connection.exec_driver_sql(_ANSWERED, (host, expected)):
+        if row.sends or (row.nonce == expected - 1 and row.answer == CALLED_A_REPLAY):  # else it waits again
+            shared = bool(others_of(connection, host, row))
+            letters += used(row, ADOPTED, shared=shared).ending.outcome is not Outcome.APPLIED
+    return letters
+
+
+def _taken(applied: int, letters: int, waiting: int, sent: int) -> str:
     parts = [
         (applied, "counts as applied", "count as applied"),
+        (letters, "becomes a dead letter", "become dead letters"),
         (waiting, "is sent again under a new nonce", "are sent again under new nonces"),
         (sent, "is sent again under its nonce", "are sent again under their nonces"),
     ]

@@ -14,6 +14,7 @@ from oldhost_sync.policy.phrases import instant, quantity
 from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.intake.replacement import CORRECT, REPLACE
 from oldhost_sync.store.ledger.completion import SUPERSEDING
+from oldhost_sync.store.ledger.setting_apart import waits_apart
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
@@ -222,6 +223,10 @@ def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate
     if fate.state == "IN_FLIGHT":
         return [*reasons, f"OldHost's answer to nonce {fate.nonce}"]
     named = _place(change)
+    if waits_apart(connection, host, change.id):
+        reasons.append(
+            "its pause to end, after OldHost refused it without using its nonce; or to be retried or discarded"
+        )
     letter = None
     if change.priority_class == "TXN":
         letter = connection.execute(_OLDEST_LETTER, named).scalar()

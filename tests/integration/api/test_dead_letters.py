@@ -329,3 +329,4 @@ def test_what_waits_apart_is_decided_as_a_letter_is(
         assert anna.post(f"/api/dead-letters/{poison}/{action}", json=WHY).status_code == 200
         assert anna.post(f"/api/dead-letters/{waiting}/{action}", json=WHY).status_code == 409
     assert decided(writer) == [("retry", poison), ("discard", poison)]
+    assert any("refused it without using its nonce" in each for each in fate(shop, "a")["waiting_for"])

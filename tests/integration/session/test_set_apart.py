@@ -6,6 +6,8 @@ import pytest
 
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
+from oldhost_sync.store.ledger.halt_consequences import read_halt
+from tests.conformance.maria_world import HOST
 from tests.integration.session.stage import Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
@@ -227,3 +229,22 @@ def test_a_change_that_was_never_set_apart_is_no_letter(stage: Stage, action: st
     stage.session()
     waiting = stage.world.record("u2")
     assert "is not a dead letter" in stage.world.decide(action, change_id=waiting)
+
+
+def test_the_halt_page_tells_that_what_two_operations_had_becomes_a_dead_letter(stage: Stage) -> None:
+    poison, other = stage.world.record("poison"), stage.world.record("u2")
+    refuse(stage, "500")
+    send(stage.session(), [poison])
+    session = next_session(stage).session
+    stage.fault("drop_after", rule={"entity_id": "u2"})
+    send(session, [other])
+    stage.control(lambda controls: controls.foreign_write({"count": 2}))
+    stage.close()
+    stage.world.age(stage.limits.settle_seconds)
+    assert isinstance(stage.open(), OpeningHalted)
+    with stage.world.engine.connect() as connection:
+        halt = read_halt(connection, HOST)
+    assert halt is not None
+    assert (halt.adopt.letters, halt.adopt.counted_applied, halt.resend.letters) == (1, 0, 0)
+    assert stage.world.decide("resolve", mode="adopt") == ""
+    assert stage.world.read("SELECT outcome, unproven FROM outbox_events WHERE id = %s", other) == [("DEAD", 1)]

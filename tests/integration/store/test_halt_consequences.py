@@ -30,6 +30,7 @@ class Row:
     status: str
     sends: int = 1
     answer: str | None = None
+    said: int | None = None
 
 
 SETTLED = [Row(nonce, "FAILED" if nonce == 3 else "APPLIED") for nonce in range(1, LAST + 1)]
@@ -48,6 +49,9 @@ CASES = {
     "another wrote beyond a replay": (REPLAYED, 14),
     "what follows was written, too": ([*SETTLED, Row(9, "SENT", 0), Row(10, "SENT"), Row(11, "SENT", 0)], 10),
     "nothing is in doubt": (SETTLED, 12),
+    "a page was answered": ([*SETTLED, Row(9, "SENT", 1, "500: sorry", 500), Row(10, "SENT")], 11),
+    "another 4xx was answered": ([*SETTLED, Row(9, "SENT", 2, "400: odd", 400)], 10),
+    "a page was answered to what is beyond": ([*SETTLED, Row(9, "SENT"), Row(10, "SENT", 1, "500: sorry", 500)], 10),
 }
 
 
@@ -66,9 +70,10 @@ def set_up(connection: Connection, ledger: list[Row], expected: int | None) -> N
         connection.execute(
             text(
                 "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status, sends, "
-                "answer) VALUES ('oldhost', :nonce, :nonce, :nonce, 1, '{\"payload\": {}}', :status, :sends, :answer)"
+                "answer, said_status, said_send) VALUES ('oldhost', :nonce, :nonce, :nonce, 1, '{\"payload\": {}}', "
+                ":status, :sends, :answer, :said, IF(:said IS NULL, NULL, :sends))"
             ),
-            {"nonce": row.nonce, "status": row.status, "sends": row.sends, "answer": row.answer},
+            {name: getattr(row, name) for name in ("nonce", "status", "sends", "answer", "said")},
         )
     connection.execute(
         text(
@@ -84,6 +89,7 @@ def effects(engine: Engine) -> dict[str, int]:
     (found,) = rows(
         engine,
         "SELECT (SELECT COUNT(*) FROM outbox_events WHERE outcome = 'APPLIED') AS applied, "
+        "(SELECT COUNT(*) FROM outbox_events WHERE outcome = 'DEAD') AS dead, "
         "(SELECT COUNT(*) FROM nonce_requests WHERE status = 'SENT') AS sent_again, "
         "(SELECT COUNT(*) FROM outbox_events o WHERE outcome IS NULL AND NOT EXISTS "
         "(SELECT 1 FROM nonce_requests r WHERE r.change_id = o.id)) AS waiting, "
@@ -129,7 +135,8 @@ def compare_with_what_is_told(engine: Engine, case: str, mode: str, *, relayed: 
     assert after["applied"] - before["applied"] == told.counted_applied - applied_among
     assert after["waiting"] - before["waiting"] == told.waiting_again
     if halt.difference == FORWARD:
-        assert told.counted_applied + told.waiting_again + told.sent_again == halt.at_stake
+        assert after["dead"] - before["dead"] == told.letters
+        assert told.letters + told.counted_applied + told.waiting_again + told.sent_again == halt.at_stake
     if halt.difference == BACK and mode == "adopt":
         assert done.message.startswith(f"OldHost's count is adopted: {told.given_up} operations")
 

@@ -98,3 +98,13 @@ def test_while_nothing_is_sent_a_change_waits_for_what_ends_that(play: Play) -> 
     play.machine.banned(900_000, play.now_ms)
     play.machine.halt("nonces differ")
     assert waits_for(play, "a") == "a decision about the halt, somebody to resume, the ban to end"
+
+
+def test_a_change_that_waits_apart_says_until_when(play: Play) -> None:
+    change_id = play.take("LWW", "poison")
+    play.take("TXN", "other")
+    entity = EntityKey("unit", "poison")
+    assert play.machine.coalescer.park(change_id, 1_700_000_015_000) == entity
+    (found,) = status_report.find(play.machine, entity, play.now_ms)["changes"]
+    assert found["waits_for"].startswith("the pause until 2023-11-14 22:13:35+00:00, since OldHost refused")
+    assert status_report.status(play.machine, "oldhost", play.now_ms)["apart"] == 1
