@@ -4,7 +4,8 @@ A nonce passes four points, each in strict order: reserved (a send claims it) â†
 Marking is one nonce ahead of the wire and recording one behind, so the ledger works while OldHost does, and at most two
 rows are in doubt at any moment (I6).
 
-Ordinary sends reserve in the order of their sequence. An urgent one is sent before everything that is not on the wire:
+Ordinary sends reserve in the order of their sequence, and so do urgent ones, which have a sequence of their own. An
+urgent one is sent before everything ordinary that is not on the wire:
 the thread that holds the wire gives back all later nonces, during its operation if another one can still be marked,
 else after it. The urgent send reserves them, and the other sends reserve again. Operations bound when the session
 began keep their nonces (up to `bound_until`).
@@ -58,8 +59,8 @@ class NoncePipeline:
         self._nonces_locked = False  # a thread is changing, in the ledger, the nonces ahead of the wire
         self._claimed: dict[int, tuple[Place, int]] = {}  # by nonce: the send that owns it, and its change
         self._places: dict[Place, None] = {}
-        self._came = 0  # all ordinary sends up to this sequence have arrived
-        self._early: set[int] = set()  # sequences that arrived before their predecessor
+        self._came = {False: 0, True: 0}  # by urgency: all such sends up to this sequence have arrived
+        self._early: set[tuple[bool, int]] = set()  # those that arrived before their predecessor
         self._records_awaited = 0  # threads that wait for an answer's record, or to reserve
         self._records_lost = False  # an answer could not be recorded, so no later one can be
         self._draining = ""
@@ -118,10 +119,10 @@ class NoncePipeline:
     def enter(self, place: Place) -> None:
         with self._gate:
             self._places[place] = None
-            self._early.add(place.sequence)
-            while self._came + 1 in self._early:
-                self._came += 1
-                self._early.remove(self._came)
+            self._early.add((place.urgent, place.sequence))
+            while (place.urgent, self._came[place.urgent] + 1) in self._early:
+                self._came[place.urgent] += 1
+                self._early.remove((place.urgent, self._came[place.urgent]))
             self._gate.notify_all()
 
     def leave(self, place: Place) -> None:
@@ -150,8 +151,7 @@ class NoncePipeline:
                 if self._may_reserve(place, change_ids):
                     self._nonces_locked = True
                     return True
-                missing = place.sequence > self._came
-                if missing and self._clock() - since >= self._limits.predecessor_seconds:
+                if self._misses_one_before(place) and self._clock() - since >= self._limits.predecessor_seconds:
                     return False
                 self._wait_for_a_record()
             beat()
@@ -199,12 +199,17 @@ class NoncePipeline:
             nonce > self._recorded and change_id in change_ids for nonce, (_, change_id) in self._claimed.items()
         ):
             return False
+        peers = [other for other in self._places if other.urgent is place.urgent]
+        if self._misses_one_before(place) or any(
+            other.sequence < place.sequence and not other.reserved for other in peers
+        ):
+            return False
         if place.urgent:
             return not self._in_the_way and self._bound_are_claimed
-        ordinary = [other for other in self._places if not other.urgent]
-        before = any(other.sequence < place.sequence and not other.reserved for other in ordinary)
-        gives_way = self._urgent_waits and self._bound_are_claimed
-        return not gives_way and not before and place.sequence <= self._came
+        return not (self._urgent_waits and self._bound_are_claimed)
+
+    def _misses_one_before(self, place: Place) -> bool:
+        return place.sequence > self._came[place.urgent]
 
     # ------------------------------------------------------------------------------------------------- giving way
 

@@ -18,8 +18,8 @@ class SendStep(Enum):
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A send's place among the others. `sequence`: its position among the ordinary ones (0: none, at once). `until`: it
-    sends nothing after this. `reserved`: everything that it still has to send has a nonce.
+    """A send's place among the others. `sequence`: its position among the ordinary ones, or among the urgent ones (0:
+    none, at once). `until`: it sends nothing after this. `reserved`: everything that it still has to send has a nonce.
     """
 
     sequence: int = 0

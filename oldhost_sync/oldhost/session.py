@@ -84,9 +84,9 @@ class Session:
     ) -> SendEnded:
         """Send these changes in order until the session ends; returns one fate for each.
 
-        `sequence` k reserves after k-1, since two sends reach the worker in any order (0: at once). `urgent`: before
-        everything that is not on the wire. Any error ends the session; one that is neither a LedgerError nor a
-        HostError is then raised.
+        `sequence` k reserves after k-1, since two sends reach the worker in any order (0: at once); urgent ones are
+        counted apart. `urgent`: before all ordinary ones that are not on the wire. Any error ends the session; one that
+        is neither a LedgerError nor a HostError is then raised.
         """
         return RunningSend(self._shared, change_ids, beat, accepted_at_ms).run(sequence, urgent=urgent)
 

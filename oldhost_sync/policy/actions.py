@@ -23,9 +23,10 @@ class OpenSession:
 class Send:
     """Send these changes in this order over the open session.
 
-    `sequence` counts the session's sends from 1: the two in flight may reach the worker in any order, and are sent in
-    this one. `label` is shown in Temporal's UI. `accepted_at_ms`: one for each change; the ledger compares it, to see
-    that the id still means the same change. `urgent`: sent before all that is not on the wire; it has no `sequence`.
+    `sequence` counts the session's sends from 1, urgent ones apart: the two in flight may reach the worker in any
+    order, and are sent in this one. `label` is shown in Temporal's UI. `accepted_at_ms`: one for each change; the
+    ledger compares it, to see that the id still means the same change. `urgent`: sent before all ordinary ones that
+    are not on the wire.
     """
 
     number: int

@@ -144,7 +144,7 @@ class Machine:
         self.send_number += 1
         session.sends += not urgent
         session.urgent_sends += urgent
-        sequence = 0 if urgent else session.sends
+        sequence = session.urgent_sends if urgent else session.sends
         self.in_flight.start(self.send_number, entries, urgent=urgent)
         ids = tuple(entry.ref.change_id for entry in entries)
         accepted = tuple(entry.ref.accepted_at_ms for entry in entries)

@@ -55,8 +55,7 @@ def dump(machine: Machine) -> Snapshot:
         "dead_letters": machine.dead_letters,
         "loaded": machine.loaded,
         "txn_run": machine.coalescer.turns.robin.txn_run,
-        # Its urgent sends only say whether anything was sent over it: a new run counts again.
-        "session": {**asdict(machine.session), "urgent_sends": 0},
+        "session": asdict(machine.session),
         "breaker": asdict(machine.breaker),
         "paused": asdict(machine.paused) if machine.paused else None,
         "rates": [machine.load.service_ms, machine.load.arrivals_per_s, machine.load.applied_per_s],

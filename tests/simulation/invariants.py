@@ -26,6 +26,7 @@ from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING
 from oldhost_sync.store.views.sync_status import not_synced
 from tests.simulation import fields
 from tests.simulation.database import PlainEngine
+from tests.simulation.first_come import FirstCome
 
 LEGAL = {
     (None, "RESERVED"), ("RESERVED", None), ("RESERVED", "SENT"), ("SENT", "SENT"), ("SENT", "APPLIED"),
@@ -88,6 +89,7 @@ class Always:
         self._touched: set[str] = set()
         self._sent_again: dict[int, int] = {}
         self._bans, self._banned_until = 0, 0.0
+        self.first_come = FirstCome(self)
         self._marked_with_offset = 0.0  # the database's clock as the newest row was marked SENT
 
     def fail(self, text: str) -> None:
@@ -157,6 +159,7 @@ class Always:
     # ----------------------------------------------------------------------------------------------------------- ledger
 
     def statement(self, statement: str, values: tuple[Any, ...]) -> None:
+        self.first_come.statement(statement, values)
         table = _written(statement)
         if not table:
             return
@@ -211,6 +214,8 @@ class Always:
         before, after = old and old[1], new and new[1]
         if before == after and old == new:
             return
+        if old and new is None:
+            self.first_come.gave_back(old[0])
         if (before, after) not in LEGAL and not self._archived(nonce, old) and not self.meddled:
             self.fail(f"nonce {nonce} went from {before} to {after}")
         if old and new and before != "RESERVED" and old[2] != new[2] and not self._archived(nonce, old):
@@ -325,6 +330,7 @@ class Always:
         *given: Any,
         **more: Any,
     ) -> None:
+        self.first_come.ended(number)
         if isinstance(event, SendEnded) and number not in machine.in_flight.sends:
             self.world.sometimes.hit("a send that was given up reported after all")
         end(number, event, *given, **more)
@@ -369,6 +375,7 @@ class Always:
         if machine.loading.part is not None and any(isinstance(action, Send) for action in decided):
             self.world.sometimes.hit("sent while a rebuild went on")
         urgent = [entry for entry in can_go if entry.ref.priority_class is PriorityClass.EMERGENCY]
+        self.first_come.decided(machine, decided, min((entry.ref.change_id for entry in urgent), default=None))
         for action in decided:
             if isinstance(action, Send) and urgent:
                 sent = [entry for one in action.change_ids if (entry := machine.in_flight.get(one))]

@@ -55,6 +55,7 @@ EXPECTED = (
     "gave back after a rejection",
     "gave back what was reserved",
     "a property's turn before an older change",
+    "an urgent send behind another one",
 )
 # Seen now and then; too rare to be asked for.
 RARE = ("sweep found a stray", "a change that waits apart retried", "a change that waits apart discarded")

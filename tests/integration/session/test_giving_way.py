@@ -83,6 +83,25 @@ def test_an_urgent_batch_goes_before_all_that_is_not_on_the_wire(stage: Stage, s
     stage.check_clean()
 
 
+def test_urgent_sends_are_sent_in_their_order_though_the_later_one_reaches_the_worker_first(
+    stage: Stage, sending: Sending
+) -> None:
+    """Several emergencies of a unit in both: were the later send first, its own would be refused, and wait again."""
+    ordinary = stage.world.record("u8")
+    ids = [stage.world.record(f"u{number % 3}") for number in range(8)]
+
+    def both_arrive() -> None:
+        sending.begin("second", ids[4:], 2, urgent=True)
+        sending.begin("first", ids[:4], 1, urgent=True)
+
+    sending.once("write", "after", 1, both_arrive)
+    sending.begin("ordinary", [ordinary], 1)
+    sending.end()
+    assert stage.applied_ids() == [ordinary, *ids]
+    assert sending.outcomes("second") == ["APPLIED"] * 4
+    stage.check_clean()
+
+
 def test_an_urgent_operation_is_marked_while_the_one_before_it_is_on_the_wire(stage: Stage, sending: Sending) -> None:
     ids, urgent = [stage.world.record(f"u{number}") for number in range(3)], stage.world.record("u9")
 

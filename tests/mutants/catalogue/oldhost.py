@@ -63,6 +63,14 @@ MUTANTS = (
         levels=(GIVING_WAY,),
     ),
     Mutant(
+        "the later urgent send goes first if it arrives first",
+        (Patch(PIPELINE, "return place.sequence > self._came[place.urgent]", "return place.sequence > self._came[place.urgent] and not place.urgent"),),
+    ),
+    Mutant(
+        "urgent sends reserve again in any order",
+        (Patch(PIPELINE, "other.sequence < place.sequence and not other.reserved for", "other.sequence < place.sequence and not (other.urgent or other.reserved) for"),),
+    ),
+    Mutant(
         "what is behind a rejection goes out as it was reserved",
         (Patch(PIPELINE, "owners and (rejected or gives_way or ends)", "owners and (gives_way or ends)"),),
         levels=(GIVING_WAY,),

@@ -16,6 +16,15 @@ MUTANTS = (
         levels=(UNIT,),
     ),
     Mutant(
+        "urgent sends have no order",
+        (Patch(MACHINE, "sequence = session.urgent_sends if urgent else session.sends", "sequence = 0 if urgent else session.sends"),),
+    ),
+    Mutant(
+        "a new run counts its session's urgent sends anew",
+        (Patch("oldhost_sync/policy/snapshot.py", '"session": asdict(machine.session),', '"session": {**asdict(machine.session), "urgent_sends": 0},'),),
+        levels=(UNIT,),
+    ),
+    Mutant(
         "a decision that the machine missed holds its unit for good",
         (Patch(MACHINE, "            self.operators.follow_sweep(outstanding, now_ms)\n", "            pass\n"),),
         levels=(UNIT,),

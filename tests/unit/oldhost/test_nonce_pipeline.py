@@ -133,3 +133,49 @@ def test_the_next_sends_first_operation_is_marked_when_it_is_time(
     pipeline.on_wire(3, mark_after)
     assert pipeline.wait(second, 4, no_beat, marked=False) is SendStep.MARK
     assert gate.now == pytest.approx(mark_after)
+
+
+@pytest.fixture
+def free(gate: CountingGate) -> NoncePipeline:
+    """Nothing is reserved."""
+    return NoncePipeline(gate, lambda: gate.now, SessionLimits(), next_nonce=1)
+
+
+def test_the_second_urgent_send_reserves_after_the_first_though_it_arrives_before_it(
+    free: NoncePipeline, gate: CountingGate
+) -> None:
+    first, second = Place(1, urgent=True), Place(2, urgent=True)
+    order: list[Place] = []
+
+    def first_arrives() -> None:
+        gate.meanwhile = bool
+        free.enter(first)
+        assert free.lock_to_reserve(first, [101], no_beat)
+        order.append(first)
+        free.claim(first, {1: 101})
+        free.unlock_nonces()
+
+    gate.meanwhile = first_arrives
+    free.enter(second)
+    assert free.lock_to_reserve(second, [102], no_beat)
+    assert order == [first]
+
+
+def test_urgent_sends_that_gave_back_their_nonces_reserve_again_in_their_order(
+    free: NoncePipeline, gate: CountingGate
+) -> None:
+    first, second = Place(1, urgent=True), Place(2, urgent=True)
+    for nonce, place in ((1, first), (2, second)):
+        free.enter(place)
+        free.claim(place, {nonce: 100 + nonce})
+    free.gave_back(0)
+    gate.meanwhile = lambda: free.leave(first)
+    assert free.lock_to_reserve(second, [102], no_beat)
+    assert gate.now > 0
+
+
+def test_an_urgent_send_does_not_wait_for_an_ordinary_one_that_has_not_arrived(free: NoncePipeline) -> None:
+    free.enter(ordinary := Place(2))
+    free.enter(urgent := Place(1, urgent=True))
+    assert free.lock_to_reserve(urgent, [101], no_beat)
+    assert not ordinary.reserved

@@ -36,7 +36,7 @@ def test_an_emergency_does_not_wait_for_the_sends_in_flight(play: Play) -> None:
     fill(play, 20)
     play.take("EMERGENCY", "v")
     assert [(send.change_ids, send.urgent, send.sequence) for send in play.under.sends.values()][2:] == [
-        ((21,), True, 0)
+        ((21,), True, 1)
     ]
     play.end_send(3)
     assert journal(play)[-1:] == [21]
@@ -255,3 +255,23 @@ def test_at_a_fast_host_a_send_holds_what_fills_its_time(play: Play) -> None:
     play.end_close()
     play.end_open()
     assert sent(play) == [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10)]
+
+
+def test_a_burst_of_emergencies_of_few_units_is_given_out_in_the_order_of_their_ids(play: Play) -> None:
+    fill(play, 20)
+    for number in range(152):
+        play.accept("EMERGENCY", f"v{number % 30}", f"e{number}")
+    play.deliver()
+    urgent: dict[int, Send] = {}
+    while play.machine.in_flight.urgent:
+        urgent |= {number: play.under.sends[number] for number in play.machine.in_flight.urgent}
+        play.end_send(next(iter(play.machine.in_flight.urgent)))
+    assert [one for send in urgent.values() for one in send.change_ids] == list(range(21, 173))
+    assert [send.sequence for send in urgent.values()] == list(range(1, len(urgent) + 1))
+
+
+def test_a_new_run_counts_its_sessions_urgent_sends_on(play: Play) -> None:
+    play.take("EMERGENCY", "v")
+    play.carry_over()
+    play.take("EMERGENCY", "w")
+    assert [send.sequence for send in play.under.sends.values()] == [2, 3]

@@ -1,0 +1,90 @@
+"""First come, first served among the emergencies that one session sends (I15): the writer gives them out by their ids,
+and no urgent send asks for nonces before the urgent sends that were given out earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.policy.actions import Action, Send
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.store.ledger.statements import CANDIDATES
+
+_ASKS = CANDIDATES.split("{ids}", maxsplit=1)[0]
+
+
+@dataclass
+class _GivenOut:
+    """An urgent send under way. `owed`: its emergencies that still have to ask for a nonce."""
+
+    send: Send
+    since: float
+    emergencies: tuple[int, ...]
+    owed: dict[int, None]
+
+
+class FirstCome:
+    """What urgent sends are under way, and which of their emergencies have no nonce yet."""
+
+    def __init__(self, always: Any) -> None:
+        self._always = always
+        self._sends: dict[int, _GivenOut] = {}  # by the machine's number
+        self._known: dict[tuple[int, int], None] = {}  # by epoch and number: a replay decides the same again
+
+    def decided(self, machine: Machine, decided: Sequence[Action], oldest_left: int | None) -> None:
+        """`oldest_left`: the oldest emergency that could go and was not given out."""
+        newest = 0
+        for action in decided:
+            if not (isinstance(action, Send) and action.urgent):
+                continue
+            found = [entry.ref for one in action.change_ids if (entry := machine.in_flight.get(one)) is not None]
+            ids = tuple(ref.change_id for ref in found if ref.priority_class is PriorityClass.EMERGENCY)
+            if list(ids) != sorted(ids) or min(ids, default=newest) < newest:
+                self._always.fail(f"I15: emergencies {ids} go in another order than they came, or after {newest}")
+            newest = max(ids, default=newest)
+            self._give_out(action, ids)
+        if oldest_left is not None and oldest_left < newest:
+            self._always.fail(f"I15: emergency {newest} goes while the older {oldest_left} could")
+
+    def _give_out(self, send: Send, emergencies: tuple[int, ...]) -> None:
+        if (send.epoch, send.number) not in self._known:
+            self._known[send.epoch, send.number] = None
+            now = self._always.world.hub.now
+            self._sends[send.number] = _GivenOut(send, now, emergencies, dict.fromkeys(emergencies))
+
+    def ended(self, number: int) -> None:
+        """The writer knows that it ended: what was not sent waits again."""
+        self._sends.pop(number, None)
+
+    def gave_back(self, change_id: int) -> None:
+        """It has lost its nonce, and has to ask again before those that were given out later."""
+        for each in self._sends.values():
+            if change_id in each.emergencies:
+                each.owed[change_id] = None
+
+    def statement(self, statement: str, values: tuple[Any, ...]) -> None:
+        """A send asks the ledger for nonces."""
+        if not statement.startswith(_ASKS):
+            return
+        asking = [each for each in self._sends.values() if not each.owed.keys().isdisjoint(values[1:])]
+        for each in asking:
+            self._check(each)
+        for each in asking:
+            for change_id in values[1:]:
+                each.owed.pop(change_id, None)
+
+    def _check(self, asking: _GivenOut) -> None:
+        """A send whose time is over gives back the rest and asks no more; what it had waits in the writer again."""
+        over_before = self._always.world.hub.now - SessionLimits().send_seconds
+        for other in self._sends.values():
+            earlier = other.send.epoch == asking.send.epoch and other.send.sequence < asking.send.sequence
+            if earlier:
+                self._always.world.sometimes.hit("an urgent send behind another one")
+            if earlier and other.owed and other.since > over_before:
+                self._always.fail(
+                    f"I15: emergencies {list(asking.owed)} ask for nonces before {list(other.owed)}, which came first"
+                )
