@@ -32,6 +32,7 @@ def _tests(name: str, *arguments: str) -> Level:
 SIMULATION = Level("simulation", ("tests.simulation", "--quiet", "--stop-at-first"), takes_seeds=True)
 EXHAUSTIVE = Level("exhaustive faults", ("tests.exhaustive", "--only", "singles"))
 STALLED = _tests("simulation, stalled after SENT", "tests/simulation/test_deadline.py")
+BURST = _tests("simulation, a burst of emergencies", "tests/simulation/test_burst.py")
 CLOCK_SET_BACK = _tests("simulation, Temporal's clock set back", "tests/simulation/test_clock_set_back.py")
 UNIT = _tests("unit tests", "tests/unit/policy", "tests/unit/oldhost")
 RELEASES = _tests("unit tests of releases", "tests/unit/policy/test_release.py", "tests/unit/worker")

@@ -41,14 +41,23 @@ class FirstCome:
         for action in decided:
             if not (isinstance(action, Send) and action.urgent):
                 continue
-            found = [entry.ref for one in action.change_ids if (entry := machine.in_flight.get(one)) is not None]
-            ids = tuple(ref.change_id for ref in found if ref.priority_class is PriorityClass.EMERGENCY)
+            ids = self._emergencies(machine, action)
             if list(ids) != sorted(ids) or min(ids, default=newest) < newest:
                 self._always.fail(f"I15: emergencies {ids} go in another order than they came, or after {newest}")
             newest = max(ids, default=newest)
             self._give_out(action, ids)
         if oldest_left is not None and oldest_left < newest:
             self._always.fail(f"I15: emergency {newest} goes while the older {oldest_left} could")
+
+    @staticmethod
+    def _emergencies(machine: Machine, send: Send) -> tuple[int, ...]:
+        """Without those that were bound when the session began: they keep their nonces."""
+        found = [
+            entry.ref
+            for one in send.change_ids
+            if one not in machine.in_flight.bound and (entry := machine.in_flight.get(one)) is not None
+        ]
+        return tuple(ref.change_id for ref in found if ref.priority_class is PriorityClass.EMERGENCY)
 
     def _give_out(self, send: Send, emergencies: tuple[int, ...]) -> None:
         if (send.epoch, send.number) not in self._known:
@@ -81,7 +90,7 @@ class FirstCome:
         """A send whose time is over gives back the rest and asks no more; what it had waits in the writer again."""
         over_before = self._always.world.hub.now - SessionLimits().send_seconds
         for other in self._sends.values():
-            earlier = other.send.epoch == asking.send.epoch and other.send.sequence < asking.send.sequence
+            earlier = other.send.epoch == asking.send.epoch and other.send.number < asking.send.number
             if earlier:
                 self._always.world.sometimes.hit("an urgent send behind another one")
             if earlier and other.owed and other.since > over_before:

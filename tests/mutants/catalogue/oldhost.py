@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import FENCING, GIVING_WAY, OVERDUE, RECOVERY, SIMULATION, STALLED, UNIT, UNLISTED
+from tests.mutants.levels import BURST, FENCING, GIVING_WAY, OVERDUE, RECOVERY, SIMULATION, STALLED, UNIT, UNLISTED
 from tests.mutants.mutant import Mutant, Patch
 
 SEND = "oldhost_sync/oldhost/send.py"
@@ -65,10 +65,12 @@ MUTANTS = (
     Mutant(
         "the later urgent send goes first if it arrives first",
         (Patch(PIPELINE, "return place.sequence > self._came[place.urgent]", "return place.sequence > self._came[place.urgent] and not place.urgent"),),
+        levels=(BURST,),
     ),
     Mutant(
         "urgent sends reserve again in any order",
         (Patch(PIPELINE, "other.sequence < place.sequence and not other.reserved for", "other.sequence < place.sequence and not (other.urgent or other.reserved) for"),),
+        levels=(UNIT,),
     ),
     Mutant(
         "what is behind a rejection goes out as it was reserved",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import BY_HAND, RELEASES, SIMULATION, UNIT
+from tests.mutants.levels import BURST, BY_HAND, RELEASES, SIMULATION, UNIT
 from tests.mutants.mutant import Mutant, Patch
 
 COALESCER = "oldhost_sync/policy/coalescer.py"
@@ -18,6 +18,7 @@ MUTANTS = (
     Mutant(
         "urgent sends have no order",
         (Patch(MACHINE, "sequence = session.urgent_sends if urgent else session.sends", "sequence = 0 if urgent else session.sends"),),
+        levels=(BURST,),
     ),
     Mutant(
         "a new run counts its session's urgent sends anew",
