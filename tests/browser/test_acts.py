@@ -258,6 +258,16 @@ def test_a_dead_letter_is_discarded(anna: Visitor, product: Product) -> None:
     assert (OPERATOR, WHY) in audited(product, "discard")
 
 
+def test_an_unsure_letter_is_confirmed(anna: Visitor, product: Product) -> None:
+    product.fault("answer", label="D-9", next=1, rule={"entity_id": "D-9"}, body="oops", nonce="applied")
+    unsure = product.api.change("D-9", "booking_created", {"guest": "D-9"})
+    product.wait_for("the answer", lambda: product.fates()[unsure] == "DEAD")
+    anna.open(f"/changes/{unsure}")
+    anna.act("Confirm", WHY)
+    expect(anna.main.locator(".head .badge")).to_have_text("APPLIED")
+    assert (OPERATOR, WHY) in audited(product, "confirm")
+
+
 def test_a_corrected_copy_goes_instead_of_a_dead_letter(anna: Visitor, product: Product) -> None:
     dead = dead_letter(product, "D-3")
     anna.open(f"/changes/{dead}")

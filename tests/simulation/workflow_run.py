@@ -296,8 +296,10 @@ class Run(asyncio.AbstractEventLoop):
         self._ready.append(asyncio.Handle(lambda: None, (), self, None))
 
     def update(self, info: workflow.UpdateInfo, argument: Any, answered: Callable[[Any, str], None]) -> None:
-        """Run an update; `answered(result, refusal)` once it is done."""
+        """Run an update; `answered(result, refusal)` once it is done. A change, which is a plain object, comes raw."""
         definition = _DEFINITION.updates[info.name]
+        if isinstance(argument, dict):
+            argument = RawValue(payload_of(argument))
         self.handlers += 1
 
         async def handle() -> None:

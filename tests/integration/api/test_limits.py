@@ -206,7 +206,7 @@ def test_an_unknown_path_and_method_are_problems(shop: httpx.Client) -> None:
     assert shop.get("/api/nothing").json()["type"].endswith("unknown-path")
     answer = shop.patch("/api/changes")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
-    assert answer.json()["action"].startswith("Use GET, POST")
+    assert answer.json()["action"].startswith("Use GET, HEAD, POST")
 
 
 def test_a_put_to_the_status_makes_no_unit_of_that_name(shop: httpx.Client) -> None:

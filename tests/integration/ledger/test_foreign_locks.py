@@ -121,7 +121,7 @@ def test_a_recovery_does_not_wait_for_a_row_that_an_application_holds(
         (other,) = reserved(world, epoch, operations[1].change_id)
         world.ledger.advance(epoch, None, other)
         world.ledger.advance(epoch, applied(other), None)
-    assert found == [ChangeResult(operations[0].change_id, "APPLIED", 501)]
+    assert found == [ChangeResult(operations[0].change_id, "APPLIED", 501, unproven=True)]
     write_fates(world)
     assert world.outcome(operations[0].change_id) == ("APPLIED", 501)
     assert world.outcome(other.change_id) == ("APPLIED", 502)

@@ -64,7 +64,7 @@ def reading(account: Account) -> Iterator[Engine]:
 
 
 def say(connection: Connection) -> None:
-    connection.exec_driver_sql(f"REPLACE INTO workers (host, name) VALUES ('{HOST}', 'w')")
+    connection.exec_driver_sql(f"REPLACE INTO workers (host, name, knows_release) VALUES ('{HOST}', 'w', 1)")
 
 
 def count(connection: Connection) -> int:

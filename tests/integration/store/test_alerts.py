@@ -53,7 +53,7 @@ def test_an_alert_that_is_open_already_does_not_spoil_the_transaction(engine: En
     [
         ("unit \ud800", "unit \\ud800"),
         ("unit \x00\x1b[2J", "unit \\x00\\x1b[2J"),
-        ("unit 🏠\nline", "unit 🏠\nline"),
+        ("unit 🏠\nline", "unit 🏠\\nline"),
         ("x" * 1023 + "\ud800", "x" * 1023 + "\\"),
         ("🏠" * 2000, "🏠" * 1024),
     ],

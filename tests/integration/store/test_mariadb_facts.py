@@ -151,7 +151,6 @@ def test_trap_20_mariadb_keys_compare_byte_by_byte(engine: Engine) -> None:
     assert {row["id"] for row in rows(engine, "SELECT id FROM units")} == set(ids)
     assert not recorded(engine, idempotency_key="key").duplicate
     assert not recorded(engine, idempotency_key="KEY").duplicate
-    assert not recorded(engine, idempotency_key="key ").duplicate
 
 
 def test_trap_20_mariadb_counts_matched_rows_not_changed_ones(engine: Engine) -> None:
