@@ -60,9 +60,11 @@ class FirstCome:
         return tuple(ref.change_id for ref in found if ref.priority_class is PriorityClass.EMERGENCY)
 
     def _give_out(self, send: Send, emergencies: tuple[int, ...]) -> None:
+        """What an earlier session was given is over: it has given back what it did not send."""
         if (send.epoch, send.number) not in self._known:
             self._known[send.epoch, send.number] = None
             now = self._always.world.hub.now
+            self._sends = {number: each for number, each in self._sends.items() if each.send.epoch == send.epoch}
             self._sends[send.number] = _GivenOut(send, now, emergencies, dict.fromkeys(emergencies))
 
     def ended(self, number: int) -> None:

@@ -45,16 +45,19 @@ class LaterNemesis:
 
     def do_answer_otherwise(self) -> None:
         """What OldHost, or something before it, answers in a form that the protocol does not have. A 4xx of this kind
-        was never applied.
+        was never applied; an empty yes whose nonce is used was: no client could tell a host that lies.
         """
         status, nonce = self.random.choice(ANSWERS), self.random.choice(("used", "used", "unused", "applied"))
+        body = self.random.choice(BODIES)
         if 400 <= status < 500 and nonce == "applied":
             nonce = "used"
+        if status == 200 and not body and nonce == "used":
+            nonce = "applied"
         self.world.oldhost.faults.switch_on(
             {
                 "name": "answer",
                 "status": status,
-                "body": self.random.choice(BODIES),
+                "body": body,
                 "nonce": nonce,
                 "next": self.random.choice((1, 1, 2, 4)),
                 "skip": self.random.choice((0, 0, 1, 3)),

@@ -16,7 +16,7 @@ with an error (MariaDB 1020).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -204,10 +204,14 @@ def all_or_nothing(connection: Connection) -> Iterator[None]:
     connection.exec_driver_sql(_SAVE)
     try:
         yield
-    except BaseException:
-        # After a deadlock there is no savepoint: the server has rolled back the whole transaction.
-        with suppress(DBAPIError, InvalidRequestError):
+    except BaseException as error:
+        try:
             connection.exec_driver_sql(_TAKE_BACK)
+        except (DBAPIError, InvalidRequestError) as gone:
+            # After a deadlock there is no savepoint: the server has rolled back the whole transaction. A known key is
+            # answered within it, so there it counts that it is gone.
+            if isinstance(error, IntegrityError):
+                raise gone from error
         raise
 
 
