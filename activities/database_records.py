@@ -293,7 +293,7 @@ def _fields(change: Any) -> dict[str, Any]:
     why it could not take what arrived (`workflows/intake.py`).
     """
     if isinstance(change, str):
-        raise InvalidChange(change)
+        raise InvalidChange(change or "a change must be a JSON object")
     given = change_fields(change)
     check_name("event_type", given["event_type"])  # its class is read from the database before the other checks
     return given

@@ -102,6 +102,7 @@ class ForeignHost:
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _stopped: threading.Event = field(default_factory=threading.Event)
     _open: socket.socket | None = None
+    _free: threading.Event = field(default_factory=threading.Event)
     _listener: socket.socket | None = None
     _threads: list[threading.Thread] = field(default_factory=list)
 
@@ -138,6 +139,10 @@ class ForeignHost:
     def ban(self, seconds: float) -> None:
         self.banned_until = time.monotonic() + seconds
 
+    def wait_until_free(self) -> None:
+        """Until it has seen the end of its last connection: before, another one would be the second."""
+        assert self._free.wait(timeout=10)
+
     def hang_up(self) -> None:
         """Close the open connection, as a restart does."""
         with self._lock:
@@ -145,6 +150,7 @@ class ForeignHost:
                 self._open.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> Self:
+        self._free.set()
         self._listener = socket.create_server((self.address, 0))
         self._start(self._accept)
         return self
@@ -179,6 +185,7 @@ class ForeignHost:
                 number, is_second = len(self.connected_at), self._open is not None
                 if not is_second:
                     self._open = sock
+                    self._free.clear()
             if is_second:
                 self._turn_away(sock)
             else:
@@ -204,6 +211,7 @@ class ForeignHost:
         finally:
             with self._lock:
                 self._open = None
+                self._free.set()
             sock.close()
 
     def _receive(self, sock: socket.socket, data: bytes, connection: int, number: int) -> tuple[Request | None, bytes]:

@@ -137,11 +137,15 @@ def test_an_address_that_connects_and_gives_no_good_answer_comes_after_the_other
         connector = Connector(NAME, names.clock, names.resolve)
         for _ in range(4):
             asked(connector, names)
+            for host in (first, second):
+                host.wait_until_free()
         assert (len(first.connected_at), len(second.connected_at)) == (1, 3)
         second.refuse_all(answer)
         first.always = None
         for _ in range(3):
             asked(connector, names)
+            for host in (first, second):
+                host.wait_until_free()
     assert (len(first.connected_at), len(second.connected_at)) == (3, 4)
 
 
