@@ -66,6 +66,7 @@ def upgrade() -> None:
         sa.Column("ban_is_over", sa.Boolean(), server_default=sa.text("0"), nullable=False),
         sa.Column("halted", sa.String(length=1024), nullable=True),
         sa.Column("halted_expected_nonce", sa.BigInteger(), nullable=True),
+        sa.Column("count_fell_at", sa.BigInteger(), nullable=True),
         sa.Column("resolve_mode", sa.String(length=8), nullable=True),
         sa.Column("resolved_epoch", sa.BigInteger(), nullable=True),
         sa.Column("losses_accepted_at", MOMENT, nullable=True),

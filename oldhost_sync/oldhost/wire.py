@@ -57,6 +57,10 @@ class Applied:
     expected: int | None
     surprise: str = ""
 
+    def names_earlier_than(self, nonce: int) -> bool:
+        """Whether it names a next nonce that is not beyond ours (or out of range), though it calls ours applied."""
+        return bool(self.surprise) and (self.expected is None or self.expected <= nonce)
+
 
 @dataclass(frozen=True, slots=True)
 class Rejected:

@@ -38,6 +38,9 @@ nonce_ledger = table(
     Column("halted", String(limits.TEXT_LENGTH_MAX)),
     # The nonce that OldHost expected at the halt, as shown to operators: a `resolve` is valid only for this one.
     Column("halted_expected_nonce", BigInteger),
+    # The nonce that an answer called applied while it named a next one that is not beyond it. So OldHost has our
+    # operations up to it, whatever its count is: no `resolve` sends them again.
+    Column("count_fell_at", BigInteger),
     # An operator's `resolve` that waits until OldHost can be probed; and the epoch that the last one began.
     Column("resolve_mode", String(8)),
     Column("resolved_epoch", BigInteger),

@@ -29,8 +29,8 @@ OPERATIONS_SHOWN = 50
 NONCE_MAX = 2**63 - 1
 
 _LEDGER = text(
-    "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, updated_at "
-    "FROM nonce_ledger WHERE host = :host"
+    "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, count_fell_at, "
+    "updated_at FROM nonce_ledger WHERE host = :host"
 ).columns(updated_at=UtcDateTime())
 # By status, so that the index answers and no body is read.
 _FROM = text(
@@ -122,11 +122,14 @@ def read_halt(connection: Connection, host: str) -> HaltView | None:
     expected, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
     if expected is None or last is None:
         choices = _of_unknown_count(connection, host, never_asked=last is None)
+    elif expected <= last and ledger.count_fell_at is not None:
+        choices = _of_fallen_count(connection, host, expected, ledger)
     elif expected <= last:
         choices = _of_back(connection, host, expected, last)
     else:
         choices = _of_forward(connection, host, expected, last)
-    shown, at_stake = _at_stake(connection, host, expected if choices.difference == BACK else None)
+    lost_from = expected if choices.difference == BACK and ledger.count_fell_at is None else None
+    shown, at_stake = _at_stake(connection, host, lost_from)
     decision = read_decision(connection, host)
     return HaltView(
         reason=ledger.halted,
@@ -202,6 +205,22 @@ def _of_back(connection: Connection, host: str, expected: int, last: int) -> _Ch
         says, waiting_again=kept.operations, given_up=highest - expected + 1 - kept.operations, next_nonce=expected
     )
     return _Choices(BACK, conclusion, adopt, resend)
+
+
+def _of_fallen_count(connection: Connection, host: str, expected: int, ledger: Any) -> _Choices:
+    last = ledger.last_applied_nonce
+    beyond = int(connection.execute(_FROM, {"host": host, "nonce": last + 1}).one().operations)
+    does = Consequences(
+        "OldHost's count is taken, and its nonces are used again. What it called applied is not sent again."
+        + (f" What was never written ({_operations(beyond)}) is sent under a new nonce." if beyond else ""),
+        waiting_again=beyond,
+        next_nonce=expected,
+    )
+    conclusion = (
+        f"OldHost's count fell from {ledger.count_fell_at} to {expected} when it called our operation applied. It has "
+        "what it called applied, unless a backup of it was restored since: what that lost, a resync sends again."
+    )
+    return _Choices(BACK, conclusion, does, does)
 
 
 def _of_forward(connection: Connection, host: str, expected: int, last: int) -> _Choices:

@@ -12,6 +12,8 @@ one `resolve` is enough to end a halt.
   are more than SENT_AGAIN_MAX, or the ledger no longer has all of them.
 - OldHost went back, adopt: they stay applied in the database, and lost at OldHost; their nonces are used again.
   OldHost's state of their keys then counts as unknown, so that a resync sends it again.
+- OldHost's count fell in an answer that called our operation applied, either way: it has what it called applied, so
+  nothing is sent again; the nonces are used again.
 - OldHost went forward, resend: what is in doubt waits again.
 - OldHost went forward, adopt: what is in doubt counts as applied, unless OldHost refused each of its sends. A first
   send that was called a replay counts as applied too, if no nonce beyond it is used.
@@ -119,17 +121,18 @@ def _follow(connection: Connection, host: str, ledger: LedgerRow, expected: int,
 def _mismatch(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> str | None:
     """Compare as the next session will: what was only reserved no longer has a nonce."""
     sent = connection.exec_driver_sql(statements.SENT_ROWS, (host,)).all()
-    return mismatch_of(expected, ledger.last_applied_nonce, sent)
+    return mismatch_of(expected, ledger, sent)
 
 
 def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: int, *, resend: bool) -> str:
     since = (host, expected)
-    if not resend:
+    if ledger.count_fell_at is not None or not resend:
         lost = ledger.last_applied_nonce - expected + 1
         connection.exec_driver_sql(sql.FORGET_STATES_FROM, (expected - 1, *since))
         _archive_from(connection, host, expected, "OldHost's count was adopted")
         connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, expected, host))
-        return f"OldHost's count is adopted: {lost} operations that it lost are not sent again"
+        which = "that it called applied" if ledger.count_fell_at is not None else "that it lost"
+        return f"OldHost's count is adopted: {lost} operations {which} are not sent again"
     rows = connection.exec_driver_sql(sql.COUNT_ROWS_FROM, since).scalar_one()
     highest = connection.exec_driver_sql(statements.HIGHEST_NONCE, (host,)).scalar() or expected - 1
     as_they_were = are_sent_again(rows, highest, expected)

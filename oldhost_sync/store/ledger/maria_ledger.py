@@ -243,6 +243,8 @@ class MariaLedger:
         operation, answer = answered.operation, answered.answer
         if isinstance(answer, Applied):
             self._consume(connection, epoch, answered, "APPLIED", "applied", sending=sending)
+            if answer.names_earlier_than(operation.nonce):
+                connection.exec_driver_sql(sql.COUNT_FELL, (operation.nonce, self._host))
             record_fate(connection, self._host, Ending.applied(operation), numbered=True)
             return ChangeResult(operation.change_id, Outcome.APPLIED.value, operation.nonce)
         reason = f"rejected: {answer.reason}"

@@ -8,16 +8,22 @@ from typing import Any
 from oldhost_sync.oldhost.first_contact import STALE_SECONDS_MAX
 
 
-def mismatch_of(expected: int, last_applied: int, sent: Sequence[Any]) -> str | None:
+def mismatch_of(expected: int, ledger: Any, sent: Sequence[Any]) -> str | None:
     """Why OldHost's expected nonce contradicts the ledger, as a sentence for operators; None when the two agree.
 
-    `sent`: the rows that are SENT, by nonce (`statements.SENT_ROWS`); nothing beyond them has a nonce.
+    `ledger`: its row. `sent`: the rows that are SENT, by nonce (`statements.SENT_ROWS`); nothing beyond them has one.
     """
+    last_applied = ledger.last_applied_nonce
     beyond = last_applied + len(sent)
     if expected > beyond + 1:
         return (
             f"OldHost expects nonce {expected}, the ledger has assigned none beyond {beyond}: "
             "another client wrote to OldHost, or this database was restored. Decide by `resolve`."
+        )
+    if expected <= last_applied and ledger.count_fell_at is not None:
+        return (
+            f"OldHost expects nonce {expected}: its count fell as it called our nonce {ledger.count_fell_at} applied. "
+            "It has what it called applied; none of that is sent again. Decide by `resolve`."
         )
     if expected <= last_applied:
         return (

@@ -59,7 +59,7 @@ NEW_EPOCH = (
     "losses_accepted_id = NULL WHERE host = %s"
 )
 END_HALT = (
-    "UPDATE nonce_ledger SET halted = NULL, halted_expected_nonce = NULL, resolve_mode = NULL, "
+    "UPDATE nonce_ledger SET halted = NULL, halted_expected_nonce = NULL, resolve_mode = NULL, count_fell_at = NULL, "
     "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
 AWAITS_COUNT = "SELECT 1 FROM nonce_ledger WHERE host = %s AND halted IS NOT NULL AND last_applied_nonce IS NOT NULL"

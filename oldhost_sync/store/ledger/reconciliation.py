@@ -88,12 +88,14 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
     why_stale = stale(expected, sent) if expected > ledger.last_applied_nonce else None
     if why_stale is not None:
         return Reconciled(stale=why_stale)
-    mismatch = mismatch_of(expected, ledger.last_applied_nonce, sent)
+    mismatch = mismatch_of(expected, ledger, sent)
     if mismatch is not None and not final:
         return Reconciled(mismatch=mismatch)
     if mismatch is not None:
         connection.exec_driver_sql(sql.HALT, (expected, shortened(mismatch), host))
         return Reconciled(halted=mismatch)
+    if ledger.count_fell_at is not None:
+        connection.exec_driver_sql(sql.COUNT_FELL, (None, host))
     if not ledger.ban_is_over:
         connection.exec_driver_sql(sql.END_BAN, (host,))
     fates = [fate for row in sent if row.nonce < expected for fate in _found_used(connection, host, epoch, row)]
@@ -120,7 +122,7 @@ def complete_halt(connection: Connection, host: str, epoch: int, expected: int) 
     if row.halted is None or row.halted_expected_nonce is not None or row.next_nonce is None:
         return row.halted or ""
     sent = connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()
-    mismatch = mismatch_of(expected, row.last_applied_nonce, sent)
+    mismatch = mismatch_of(expected, row, sent)
     if mismatch is None:
         return str(row.halted)
     why = shortened(f"{row.halted} And: {mismatch}") or ""

@@ -30,7 +30,7 @@ CREATE_LEDGER = (
 )
 LOCK_LEDGER = (
     "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, resolved_epoch, "
-    "losses_accepted_at, losses_accepted_id, ban_is_over, "
+    "losses_accepted_at, losses_accepted_id, ban_is_over, count_fell_at, "
     "TIMESTAMPDIFF(MICROSECOND, ban_told_at, UTC_TIMESTAMP(6)) DIV 1000 AS ban_told_ms_ago, "
     f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s FOR UPDATE"
 )
@@ -58,6 +58,8 @@ BAN = (
     "ban_told_at = UTC_TIMESTAMP(6), "
     "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
+# In the transaction that records the answer; and once OldHost's count agrees with the ledger again.
+COUNT_FELL = "UPDATE nonce_ledger SET count_fell_at = %s WHERE host = %s"
 END_BAN = "UPDATE nonce_ledger SET ban_is_over = 1 WHERE host = %s"
 # The first reason is kept: a later one is usually its consequence (what the writer found is added, see ADD_REASON). But
 # a reason found while an operator's decision waits is new to the operator: it replaces the first and cancels the

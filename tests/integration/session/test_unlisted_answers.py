@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
+from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.errors import LedgerUnavailable
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
-from tests.integration.session.stage import Process, Stage, outcomes, send
+from oldhost_sync.store.ledger.halt_consequences import read_halt
+from tests.conformance.maria_world import HOST
+from tests.integration.session.stage import Hook, Process, ProcessDied, Stage, no_hook, outcomes, send
 
 pytestmark = pytest.mark.mariadb
 
@@ -170,6 +175,86 @@ def test_what_oldhost_called_applied_is_applied_once_whatever_is_decided_later(s
     assert outcomes(send(stage.session(), [second])) == ["APPLIED"]
     assert stage.applied_ids() == [first, second]
     stage.check_clean()
+
+
+def fallen(stage: Stage, hook: Hook = no_hook) -> list[int]:
+    """Three that OldHost called applied, and one more. With the third answer, its count begins anew."""
+    changes = [stage.world.record(f"u{number}") for number in range(4)]
+    session = stage.session(Process(hook))
+    send(session, changes[:2])
+    stage.fault("say", next=1, status=200, fields={"expected_nonce": 501})
+    with contextlib.suppress(ProcessDied):
+        send(session, changes[2:])
+    stage.control(lambda controls: controls.restore({"expected_nonce": 501}))
+    return changes
+
+
+@pytest.mark.parametrize("mode", ["adopt", "resend"])
+def test_where_the_count_falls_in_the_answer_what_it_called_applied_is_never_sent_again(
+    stage: Stage, mode: str
+) -> None:
+    changes = fallen(stage)
+    halted = stage.open()
+    assert isinstance(halted, OpeningHalted)
+    assert "none of that is sent again" in halted.message
+    with stage.world.engine.connect() as connection:
+        halt = read_halt(connection, HOST)
+    assert halt is not None
+    assert (halt.same, halt.resend.sent_again, halt.resend.given_up, halt.at_stake) == (True, 0, 0, 1)
+    assert not stage.resolve(mode).refused
+    opened = stage.opening()
+    assert opened.event.bound == []
+    assert outcomes(send(opened.session, changes)) == ["APPLIED"] * 4
+    assert stage.applied_ids() == changes
+    stage.check_clean()
+
+
+@pytest.mark.parametrize("mode", ["adopt", "resend"])
+def test_and_that_is_known_though_the_process_dies_before_it_halts(stage: Stage, mode: str) -> None:
+    def hook(call: str, when: str) -> None:
+        if (call, when) == ("halt", "before"):
+            raise ProcessDied
+
+    changes = fallen(stage, hook)
+    stage.close()
+    stage.world.age(stage.limits.settle_seconds)
+    assert isinstance(stage.open(), OpeningHalted)
+    assert not stage.resolve(mode).refused
+    assert outcomes(send(stage.session(), changes)) == ["APPLIED"] * 4
+    assert stage.applied_ids() == changes
+
+
+def test_a_decision_that_waits_for_the_count_does_not_forget_it(stage: Stage) -> None:
+    changes = fallen(stage)
+    assert stage.world.decide("resolve", mode="resend", count=Count(None, "no connection")) == ""
+    assert isinstance(stage.open(), OpeningHalted), "the operator was not shown the count"
+    assert not stage.resolve("resend").refused
+    assert outcomes(send(stage.session(), changes)) == ["APPLIED"] * 4
+    assert stage.applied_ids() == changes
+
+
+def test_a_backup_that_is_restored_after_a_count_fell_and_was_resolved_gets_what_it_lost(stage: Stage) -> None:
+    changes = fallen(stage)
+    stage.open()
+    stage.resolve("adopt")
+    send(stage.session(), changes[3:])
+    stage.close()
+    stage.control(lambda controls: controls.restore({"expected_nonce": 501}))
+    assert isinstance(stage.open(), OpeningHalted)
+    assert not stage.resolve("resend").refused
+    assert outcomes(send(stage.session(), changes)) == ["APPLIED"] * 4
+    assert stage.applied_ids() == [*changes, changes[3]]
+
+
+def test_a_count_that_only_the_answer_got_wrong_is_forgotten(stage: Stage) -> None:
+    first, second = stage.world.record("u1"), stage.world.record("u2")
+    session = stage.session()
+    stage.fault("say", next=1, status=200, fields={"expected_nonce": 1})
+    send(session, [first, second])
+    stage.open()
+    assert not stage.resolve("resend").refused
+    assert outcomes(send(stage.session(), [first, second])) == ["APPLIED", "APPLIED"]
+    assert stage.world.read("SELECT count_fell_at FROM nonce_ledger") == [(None,)]
 
 
 @pytest.mark.parametrize("said", ['{"code": "E-17", "expected_nonce": 502}', '{"error": "nonce_replay"}'])

@@ -10,6 +10,7 @@ from tests.mutants.levels import (
     EXHAUSTIVE,
     HALT_DECISIONS,
     SIMULATION,
+    UNLISTED,
     USED_NONCE,
 )
 from tests.mutants.mutant import Mutant, Patch
@@ -20,9 +21,20 @@ FENCE = "oldhost_sync/store/ledger/fence.py"
 COMPLETION = "oldhost_sync/store/ledger/completion.py"
 SETTING_APART = "oldhost_sync/store/ledger/setting_apart.py"
 USED = "oldhost_sync/store/ledger/used_nonce.py"
+RESOLUTION = "oldhost_sync/store/ledger/halt_resolution.py"
 LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
 
 MUTANTS = (
+    Mutant(
+        "where the count falls in an answer, what it called applied is sent again",
+        (Patch(RESOLUTION, "if ledger.count_fell_at is not None or not resend:", "if not resend:"),),
+        levels=(UNLISTED,),
+    ),
+    Mutant(
+        "that the count fell in an answer is forgotten with its process",
+        (Patch(LEDGER, "if answer.names_earlier_than(operation.nonce):", "if False:"),),
+        levels=(UNLISTED,),
+    ),
     Mutant(
         "a refused operation keeps its nonce",
         (Patch(SETTING_APART, "    if not gives_up:\n", "    if True:\n"),),
