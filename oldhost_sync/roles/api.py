@@ -28,7 +28,7 @@ from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.credentials import all_tokens
 from oldhost_sync.policy.quota import Quotas
-from oldhost_sync.roles.interpreter import share_among_threads
+from oldhost_sync.roles.interpreter import collect_only_what_comes, share_among_threads
 from oldhost_sync.secret_keys import encryption_keys, signing_keys
 from oldhost_sync.settings import Settings, SettingsError, bind_address
 from oldhost_sync.store.engine import create_engine
@@ -156,7 +156,9 @@ def run(settings: Settings, *more: Callable[[FastAPI, Dependencies], Door | None
     warn_of_tokens_for_other_hosts(settings)
     app = create_app(dependencies, console_of(settings), *more)
     serve_others(app, dependencies, settings)
-    ServerOfStreams(configure(app, settings)).run()
+    server = ServerOfStreams(configure(app, settings))
+    collect_only_what_comes()
+    server.run()
 
 
 def warn_of_tokens_for_other_hosts(settings: Settings) -> None:

@@ -36,7 +36,7 @@ from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.roles.alert_delivery import CONNECTIONS as DELIVERY_CONNECTIONS
 from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.host_relays import host_relays
-from oldhost_sync.roles.interpreter import share_among_threads
+from oldhost_sync.roles.interpreter import collect_only_what_comes, share_among_threads
 from oldhost_sync.roles.stop_signals import stop_signals
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
@@ -57,6 +57,7 @@ DATABASE_RETRY_SECONDS = 2.0
 async def run(settings: Settings) -> None:
     """Work until a stop signal."""
     share_among_threads()
+    collect_only_what_comes()
     stop = asyncio.Event()
     for signum in stop_signals():
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)

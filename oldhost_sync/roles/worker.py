@@ -41,7 +41,7 @@ from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.probes.health import Liveness, Readiness, running_during
 from oldhost_sync.probes.server import served
 from oldhost_sync.roles.alert_delivery import alerts_delivered
-from oldhost_sync.roles.interpreter import hold_many_objects, share_among_threads
+from oldhost_sync.roles.interpreter import collect_only_what_comes, hold_many_objects, share_among_threads
 from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.roles.opening_slots import DATABASE_ACTIVITIES, DatabaseActivityLimit, shared_slots
 from oldhost_sync.roles.stop_signals import stop_signals
@@ -96,6 +96,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
     """Work until `stop` is set or a signal arrives. Raises SettingsError and the store's errors at the start."""
     share_among_threads()
     hold_many_objects()
+    collect_only_what_comes()
     tracer = role_tracer(settings, "worker")
     engine = create_engine(settings.need_database_url(), pool_size=database_connections(settings))
     try:

@@ -28,6 +28,7 @@ def _as_it_was() -> Iterator[None]:
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     yield
     sys.setswitchinterval(interval)
+    gc.unfreeze()
     gc.set_threshold(*thresholds)
 
 
@@ -49,3 +50,20 @@ def test_a_thread_that_was_answered_waits_for_half_a_millisecond() -> None:
 def test_garbage_is_looked_for_at_the_thresholds_named() -> None:
     interpreter.hold_many_objects()
     assert gc.get_threshold() == interpreter.COLLECTOR_THRESHOLDS
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_role_has_loaded_is_left_out_of_later_collections(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole collection of it took a tenth of a second, and every write waited."""
+
+    def begin(*_: object, **__: object) -> None:
+        raise Shared
+
+    first_work = {"api": "ServerOfStreams.run", "relay": "create_engine", "worker": "create_engine"}
+    monkeypatch.setattr(f"oldhost_sync.roles.{role}.{first_work[role]}", begin)
+    monkeypatch.setattr(api, "_check_database", lambda settings: None)
+    with pytest.raises(Shared):
+        ROLES[role](
+            Settings(database_url="mysql+pymysql://nobody@127.0.0.1:1/nothing", oldhost_url="http://127.0.0.1:1")
+        )
+    assert gc.get_freeze_count() > 10_000
