@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.demo.applications import key_of
+from oldhost_sync.planner import Arrival
 from oldhost_sync.store.outbox.books import Books, count_books
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views import all_states_and_changes
@@ -80,6 +82,19 @@ def gather(engine: Engine, host: str, admin: Admin) -> Facts:
     facts.journal = admin.journal()
     facts.stats = admin.ask("/stats")
     return facts
+
+
+def as_accepted(changes: Sequence[Arrival], accepted: Sequence[Change], started_at: float) -> list[Arrival]:
+    """The changes at the times at which they were accepted, which a busy machine makes later. Fewer of them can then be
+    merged. One that was not accepted is left out.
+    """
+    times = {change.key: change.accepted_at for change in accepted}
+    came = [
+        replace(change, at_ms=max(0, round(1000 * (times[key] - started_at))))
+        for change in changes
+        if (key := key_of(change)) in times
+    ]
+    return sorted(came, key=lambda change: change.at_ms)
 
 
 def books(engine: Engine, host: str) -> Books:

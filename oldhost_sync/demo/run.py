@@ -22,7 +22,7 @@ from oldhost_sync.demo import diagram
 from oldhost_sync.demo.applications import Applications
 from oldhost_sync.demo.burst import PER_SECOND, Burst, BurstClient, burst_of
 from oldhost_sync.demo.compression import Compressed, environment, plan_for, settings_for
-from oldhost_sync.demo.facts import Admin, books, gather
+from oldhost_sync.demo.facts import Admin, as_accepted, books, gather
 from oldhost_sync.demo.picture import DemoFigures, DemoProgress, headline, table
 from oldhost_sync.demo.story import Story, story
 from oldhost_sync.demo.verdict import Run, failed, verdict
@@ -143,8 +143,10 @@ class _Demonstration:
                     await task
         facts = await asyncio.to_thread(gather, self._engine, self._host, self._admin)
         load = (os.getloadavg()[0], os.cpu_count() or 1)
+        came = as_accepted(self._changes, facts.changes, started_at)
+        planned = await asyncio.to_thread(rehearse, self._compressed.played, None, came)
         burst = await self._burst()
-        return Run(self._compressed, started_at, self._ban, predicted, receipts, facts, load, burst)
+        return Run(self._compressed, started_at, self._ban, planned, receipts, facts, load, burst)
 
     async def _burst(self) -> Burst:
         """After all that, 300 changes a second in real time: OldHost takes its real time for each operation."""

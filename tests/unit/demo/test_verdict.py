@@ -11,8 +11,8 @@ import pytest
 from oldhost_sync.demo.applications import Receipts, key_of, payload_of, request_of, ways
 from oldhost_sync.demo.burst import Burst
 from oldhost_sync.demo.compression import environment, peak, settings_for
-from oldhost_sync.demo.facts import Change, Facts, Record
-from oldhost_sync.demo.verdict import Run, failed, verdict
+from oldhost_sync.demo.facts import Change, Facts, Record, as_accepted
+from oldhost_sync.demo.verdict import OPERATIONS_SPARE, Run, failed, verdict
 from oldhost_sync.planner import Arrival, arrivals, rehearse
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.outbox.books import Books
@@ -119,6 +119,10 @@ def send_too_much(run: Run) -> None:
     run.facts.journal += [{"outcome": "rejected", "body": None}] * 50
 
 
+def send_a_tenth_more(run: Run) -> None:
+    run.facts.journal += [{"outcome": "rejected", "body": None}] * (OPERATIONS_SPARE + 5)
+
+
 def make_a_gap(run: Run) -> None:
     run.facts.stats["gaps"] = 1
 
@@ -192,6 +196,27 @@ def test_whatever_goes_wrong_is_noticed(falsify: Callable[[Run], None], what: st
     run = perfect()
     falsify(run)
     assert [finding.what for finding in failed(verdict(run))] == [what]
+
+
+def test_changes_that_came_late_are_compared_with_what_the_planner_makes_of_them() -> None:
+    run = perfect()
+    send_a_tenth_more(run)
+    assert [finding.what for finding in failed(verdict(run))] == ["operations sent"]
+    late = [
+        replace(row, accepted_at=row.accepted_at + 60 * (number % 7)) for number, row in enumerate(run.facts.changes)
+    ]
+    planned = rehearse(COMPRESSED.played, changes=as_accepted(CHANGES, late, STARTED_AT))
+    assert planned.operations > run.planned.operations + OPERATIONS_SPARE
+    assert not failed(verdict(replace(run, planned=planned)))
+
+
+def test_what_was_not_accepted_came_at_no_time() -> None:
+    first, *others = perfect().facts.changes
+    came = as_accepted(CHANGES, [replace(first, accepted_at=STARTED_AT + 5), *others[:-1]], STARTED_AT)
+    times = {key_of(change): change.at_ms for change in came}
+    assert times[first.key] == 5_000
+    assert others[-1].key not in times
+    assert list(times.values()) == sorted(times.values())
 
 
 def test_an_emergency_that_the_ban_held_up_is_not_held_against_us() -> None:
