@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.moment import read_moment
-from oldhost_sync.fields.number import read_decimal, read_flag, read_whole
+from oldhost_sync.fields.number import read_decimal, read_flag, read_json_whole, read_whole
 from oldhost_sync.fields.text import read_id, read_key, read_label, read_name
 from oldhost_sync.policy import limits
 
@@ -57,6 +57,8 @@ MOMENT_SCHEMA = {
 Moment = Annotated[datetime, _by(read_moment), WithJsonSchema(MOMENT_SCHEMA)]
 Name = Annotated[str, Field(pattern=f"^{limits.NAME_PATTERN}$"), _by(read_name)]
 Id = Annotated[str, _text(limits.ID_LENGTH_MAX, _PRINTABLE), _by(read_id)]
+# Of what is recorded: it may be derived from the key that was given.
+RecordedKey = Annotated[str, _by(read_key, limits.IDEMPOTENCY_KEY_LENGTH_MAX)]
 Key = Annotated[str, Field(pattern=f"^{limits.KEY_PATTERN}$", max_length=limits.KEY_LENGTH_MAX), _by(read_key)]
 UnitStatusText = Annotated[
     str, _text(limits.UNIT_STATUS_LENGTH_MAX, _NO_CONTROLS), _by(read_label, limits.UNIT_STATUS_LENGTH_MAX)
@@ -70,4 +72,8 @@ UnitNameText = Annotated[
 WHOLE = _by(read_whole, texts_only=True)
 DECIMAL = _by(read_decimal, texts_only=True)
 FLAG = _by(read_flag, texts_only=True)
+# A form sends an empty text for an empty field. It comes last in an `Annotated`: then it is asked first.
+BLANK_IS_NONE = BeforeValidator(lambda value: None if value == "" else value)
+# For a number in a JSON body.
+JSON_WHOLE = _by(read_json_whole)
 RowId = Annotated[int, Field(ge=1, le=limits.INTEGER_MAX), WHOLE]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from oldhost_sync.api import choices, limits
-from oldhost_sync.api.field_types import OWN_WORDS, Id, Key, Moment, Name, UnitNameText, UnitStatusText
+from oldhost_sync.api.field_types import JSON_WHOLE, OWN_WORDS, Id, Key, Moment, Name, UnitNameText, UnitStatusText
 from oldhost_sync.api.problems import ProblemBody
 from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
 from oldhost_sync.policy.limits import BATCH_CHANGES_MAX, TEXT_LENGTH_MAX
@@ -97,7 +97,7 @@ class Resolve(ReasonedRequest):
         description="resend: send the ledger's operations again · adopt: accept OldHost's count as correct",
         examples=["resend"],
     )
-    epoch: int = Field(
+    epoch: Annotated[int, JSON_WHOLE] = Field(
         default=0,
         ge=0,
         description="That of the halt which the operator was shown (GET /api/writer/halt). If somebody has "

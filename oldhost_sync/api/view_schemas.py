@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from oldhost_sync.api import choices, limits
+from oldhost_sync.api.field_types import JSON_WHOLE
 from oldhost_sync.api.schemas import KEY, Keyed, ReasonedRequest
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import INTEGER_MAX, TEXT_LENGTH_MAX
@@ -186,11 +187,11 @@ class Letters(ReasonedRequest):
 
     model_config = ConfigDict(json_schema_extra=choices.LETTERS)
 
-    change_ids: list[Annotated[int, Field(ge=1, le=INTEGER_MAX)]] | None = Field(
+    change_ids: list[Annotated[int, Field(ge=1, le=INTEGER_MAX), JSON_WHOLE]] | None = Field(
         default=None, min_length=1, max_length=limits.LETTERS_AT_ONCE_MAX
     )
     group: str | None = Field(default=None, min_length=1, max_length=TEXT_LENGTH_MAX)
-    up_to: int | None = Field(default=None, ge=1, le=INTEGER_MAX)
+    up_to: Annotated[int | None, Field(ge=1, le=INTEGER_MAX), JSON_WHOLE] = None
 
 
 class LetterDecision(BaseModel):

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.access.auth import WATCHERS
+from oldhost_sync.api.field_types import BLANK_IS_NONE, RowId
 from oldhost_sync.api.keys import read_number_cursor
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
@@ -24,7 +25,8 @@ ACTIONS = (
     "end-sign-ins",
 )  # fmt: skip
 Action = Annotated[str, Query(max_length=ACTION_LENGTH_MAX)]
-Number = Annotated[str, Query(max_length=20)]
+Cursor = Annotated[str, Query(max_length=20)]
+ChangeId = Annotated[RowId | None, BLANK_IS_NONE, Query()]
 
 
 class AuditPage(Page):
@@ -35,16 +37,15 @@ class AuditPage(Page):
         add("GET", AUDIT, self.show, WATCHERS)
 
     async def show(
-        self, request: Request, action: Action = "", change_id: Number = "", cursor: Number = ""
+        self, request: Request, action: Action = "", change_id: ChangeId = None, cursor: Cursor = ""
     ) -> Response:
         before_id, host = read_number_cursor(cursor or None), self.console.dependencies.host
-        change = read_number_cursor(change_id.strip() or None)
         found = await self.console.dependencies.database.run(
             lambda connection: list_acts(
-                connection, host, limit=ACTS_SHOWN + 1, before_id=before_id, action=action or None, change_id=change
+                connection, host, limit=ACTS_SHOWN + 1, before_id=before_id, action=action or None, change_id=change_id
             )
         )
         acts = found[:ACTS_SHOWN]
-        given = {"action": action, "change_id": change_id.strip()}
+        given = {"action": action, "change_id": "" if change_id is None else change_id}
         older = f"{AUDIT}?{urlencode(given | {'cursor': acts[-1].act_id})}" if len(found) > ACTS_SHOWN else None
         return self.page(request, "audit.html", acts=acts, given=given, older=older, actions=ACTIONS)

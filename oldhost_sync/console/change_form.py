@@ -8,13 +8,13 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from oldhost_sync.api.change_query import ANSWER_LENGTH_MAX, WAITED_S_MAX
-from oldhost_sync.api.field_types import Id, Name
+from oldhost_sync.api.field_types import DECIMAL, Id, Name
 from oldhost_sync.policy.changes import PriorityClass
 
 HOURS_MAX = WAITED_S_MAX / 3_600
 
 Field_ = Annotated[str, Query(max_length=ANSWER_LENGTH_MAX)]
-Hours = Annotated[float, Field(ge=0, le=HOURS_MAX)]
+Hours = Annotated[float, Field(ge=0, le=HOURS_MAX), DECIMAL]
 
 
 @dataclass
@@ -51,4 +51,4 @@ class FilledForm(BaseModel):
     answer: str | None = None
     newer_hours: Hours | None = None
     older_hours: Hours | None = None
-    waited_s: Annotated[float, Field(ge=0, le=WAITED_S_MAX)] | None = None
+    waited_s: Annotated[float, Field(ge=0, le=WAITED_S_MAX), DECIMAL] | None = None

@@ -16,8 +16,7 @@ from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.keys import read_number_cursor
 from oldhost_sync.api.letter_decisions import Decisions, decide_group, decide_letters
 from oldhost_sync.api.problems import field_invalid
-from oldhost_sync.api.view_schemas import Letters
-from oldhost_sync.console.act_form import GroupAct
+from oldhost_sync.console.act_form import GroupAct, MarkedAct
 from oldhost_sync.console.forms import read_fields, read_form
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
@@ -95,12 +94,12 @@ class DeadLettersPage(Page):
         group = others.pop("group", "")
         if not marked:
             raise field_invalid("form.change_id", "mark at least one letter")
-        letters = checked({"change_ids": marked, **others}, Letters, "form")
+        letters = checked({"change_ids": marked, **others}, MarkedAct, "form")
         done = await decide_letters(
             self.console.dependencies,
             caller_of(request).operator,
             action,
-            change_ids=letters.change_ids or [],
+            change_ids=letters.change_ids,
             reason=letters.reason,
         )
         return self.console.layout.redirect(_address(group) if group else DEAD_LETTERS, _result(action, done))

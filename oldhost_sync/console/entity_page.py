@@ -11,17 +11,17 @@ from starlette.responses import Response
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of, operator_request
 from oldhost_sync.api.access.words import seen_by
 from oldhost_sync.api.bodies import checked
+from oldhost_sync.api.field_types import Id, Name
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.act_form import EntityAct
 from oldhost_sync.console.changes_page import entity_address
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
-from oldhost_sync.policy.limits import ID_LENGTH_MAX, NAME_PATTERN
 from oldhost_sync.store.views.entity_comparison import compare_entity
 
-EntityType = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$")]
-EntityId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH_MAX)]
+EntityType = Annotated[Name, Path()]
+EntityId = Annotated[Id, Path()]
 
 
 class EntityPage(Page):

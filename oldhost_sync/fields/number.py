@@ -1,4 +1,4 @@
-"""Numbers and flags as text: in query parameters and paths, which have no types of their own."""
+"""Numbers and flags. In query parameters, paths and forms they are text; in a JSON body a number is a number."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.policy import limits
 
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
+_NO_WHOLE = "must be a whole number in decimal digits, within 64 bit"
 _NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?([eE][+-]?[0-9]{1,3})?")
 
 
 def read_whole(field: str, text: str) -> int:
     if not _WHOLE.fullmatch(text) or not limits.INTEGER_MIN <= int(text) <= limits.INTEGER_MAX:
-        raise InvalidField(field, f"{field} must be a whole number in decimal digits, within 64 bit")
+        raise InvalidField(field, f"{field} {_NO_WHOLE}")
     return int(text)
+
+
+def read_json_whole(field: str, value: object) -> int:
+    """Not text, not true, not 7.0: other programs would read those as something else."""
+    if type(value) is not int or not limits.INTEGER_MIN <= value <= limits.INTEGER_MAX:
+        raise InvalidField(field, f"{field} {_NO_WHOLE}")
+    return value
 
 
 def read_decimal(field: str, text: str) -> float:

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from oldhost_sync.api.access.auth import WATCHERS, adder
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import DECIMAL, FLAG, WHOLE
+from oldhost_sync.api.field_types import BLANK_IS_NONE, DECIMAL, FLAG, WHOLE
 from oldhost_sync.api.planner_process import PlanRequest
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.api.view_schemas import Plan, PlanSample
@@ -21,11 +21,6 @@ from oldhost_sync.planner.scenario import CHANGES_MAX, FIGURE_MAX, MEANINGS, UNI
 from oldhost_sync.policy.limits import INTEGER_MAX, INTEGER_MIN
 
 _PEAK = Scenario()
-
-
-def _blank_is_none(value: Any) -> Any:
-    """A form sends an empty text for an empty field."""
-    return None if value == "" else value
 
 
 def _figure(name: str) -> Any:
@@ -51,7 +46,7 @@ def wanted_plan(
     burst_changes: Annotated[int, Field(ge=1, le=CHANGES_MAX), WHOLE, _figure("burst_changes")] = _PEAK.burst_changes,
     burst_per_s: Annotated[float, Field(gt=0, lt=FIGURE_MAX), DECIMAL, _figure("burst_per_s")] = _PEAK.burst_per_s,
     ban_at_s: Annotated[
-        float | None, Field(ge=0, lt=FIGURE_MAX), DECIMAL, BeforeValidator(_blank_is_none), _figure("ban_at_s")
+        float | None, Field(ge=0, lt=FIGURE_MAX), DECIMAL, BLANK_IS_NONE, _figure("ban_at_s")
     ] = _PEAK.ban_at_s,
     ban_s: Annotated[float, Field(gt=0, lt=FIGURE_MAX), DECIMAL, _figure("ban_s")] = _PEAK.ban_s,
     latency_ms: Annotated[float, Field(ge=0, lt=FIGURE_MAX), DECIMAL, _figure("latency_ms")] = _PEAK.latency_ms,

@@ -223,3 +223,15 @@ def test_figures_name_routes_and_never_units(vera: httpx.Client, shop: httpx.Cli
     )
     assert "secret-unit" not in figures
     assert all(line.startswith(("#", "oldhost_sync_")) for line in figures.splitlines())
+
+
+@pytest.mark.parametrize("number", ["7", "", True, 7.0, 7.5, [7], {}, 2**63])
+def test_a_number_in_an_operator_s_body_is_a_number(anna: httpx.Client, writer: ScriptedWriter, number: object) -> None:
+    for path, body in (
+        ("/api/writer/resolve", {"mode": "adopt", "epoch": number}),
+        ("/api/dead-letters/retry", {"change_ids": [number]}),
+        ("/api/dead-letters/retry", {"group": "no such guest", "up_to": number}),
+    ):
+        answer = anna.post(path, json=WHY | body)
+        assert answer.status_code == 422, (path, answer.text)
+    assert not writer.acts

@@ -16,7 +16,9 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.layout import SIGN_IN
-from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, served, tell_of_a_failure
+from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, one_plan, served, tell_of_a_failure
+
+__all__ = ["one_plan"]  # a fixture of the API's tests
 
 # As workflows/status_report.py gives it.
 STATUS: dict[str, Any] = {
