@@ -53,6 +53,12 @@ def test_a_mounted_secret_that_was_replaced_is_read_again_within_a_second(secret
     assert watched.value() == ["", NEW]
 
 
+def test_a_key_that_is_as_long_as_the_one_before_is_noticed(secret: MountedSecret, settings: Settings) -> None:
+    keys = signing_keys(settings)
+    secret.replace(acts=f"{NEW}\n", temporal="")
+    assert list(keys) == [NEW]
+
+
 def test_a_key_that_signs_acts_is_taken_away_without_a_restart(secret: MountedSecret, settings: Settings) -> None:
     keys = signing_keys(settings)
     assert list(keys) == [OLD]

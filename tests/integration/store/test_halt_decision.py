@@ -10,6 +10,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.oldhost.count import NOT_ASKED, Count
 from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.ledger.halt_count import note_count
 from oldhost_sync.store.ledger.halt_decision import HaltDecision, read_decision
 from oldhost_sync.store.ledger.operator_commands import decide
 from tests.integration.store.writing import HOST, change_sql, rows
@@ -88,3 +89,14 @@ def test_a_halt_that_came_after_it_is_to_be_decided_anew(engine: Engine) -> None
     with engine.begin() as connection:
         decide(connection, OperatorAct(HOST, "halt", "writer", "a second ban within the hour"))
     assert found(engine) is None
+
+
+@pytest.mark.parametrize(("nonce", "fits"), [(None, False), (12, False), (15, False), (8, False), (9, True)])
+def test_only_a_count_that_fits_the_ledger_again_changes_what_a_halt_says(
+    engine: Engine, nonce: int | None, fits: bool
+) -> None:
+    with engine.begin() as connection:
+        said = note_count(connection, HOST, Count(nonce))
+    (ledger,) = rows(engine, "SELECT halted, halted_expected_nonce AS shown FROM nonce_ledger")
+    assert ("fits the ledger" in said, "fits the ledger" in ledger["halted"]) == (fits, fits)
+    assert (ledger["halted"], ledger["shown"]) == ((said, 9) if fits else ("another wrote", 12))

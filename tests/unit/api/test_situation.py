@@ -116,6 +116,12 @@ def test_while_nothing_gets_through_each_moment_of_the_attempts_says_the_same(ki
         assert said.why.endswith("M.")
 
 
+@pytest.mark.parametrize("kinds", [("no-progress", "database-far"), ("database-far", "no-progress")])
+def test_of_several_stalls_the_one_that_is_the_cause_of_the_others_is_told(kinds: tuple[str, str]) -> None:
+    said = judge(Observations(NOW, a_writer(), condition=a_condition(*kinds)))
+    assert said.next_step == KINDS["database-far"].next_step
+
+
 def test_while_oldhost_is_asked_whether_the_ban_is_over_the_ban_is_not_over() -> None:
     asked = {"state": "HALF_OPEN", "reason": "", "remaining_ms": 0}
     said = judge(Observations(NOW, a_writer("CONNECTING", breaker=asked), condition=a_condition("ban")))
