@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oldhost_sync.policy.phrases import instant
-from oldhost_sync.policy.plain_text import plain
+from oldhost_sync.policy.plain_text import plain, plain_json
 
 
 class Screen(Console):
@@ -49,8 +49,8 @@ def error_console() -> Console:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value; times in ISO 8601."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_plain) + "\n")
+    """One JSON value; times in ISO 8601. A person may read it, too: nothing in it controls the terminal."""
+    sys.stdout.write(plain_json(json.dumps(value, indent=2, ensure_ascii=False, default=_plain)) + "\n")
 
 
 # Wider than any table.

@@ -255,7 +255,8 @@ def _read_applied(fields: Mapping[str, Any], nonce: int) -> Answer:
     named = fields.get("expected_nonce")
     if named is None or expected == nonce + 1:
         return Applied(expected)
-    shown = repr(named)[:SAID_LENGTH_MAX]
+    # The sentence is shown to viewers and stored in Temporal: no word of OldHost's is in it (I9).
+    shown = str(named)[:SAID_LENGTH_MAX] if _is_whole(named) else "what is no number"
     return Applied(expected, f"OldHost says that nonce {nonce} is applied, and then expects {shown}, not {nonce + 1}")
 
 

@@ -8,6 +8,7 @@ details.
 
 from __future__ import annotations
 
+import json
 import re
 
 # Control characters, half characters; marks, overrides and isolates of direction; separators of lines and paragraphs;
@@ -30,6 +31,11 @@ def plain(text: str, *, lines: bool = False) -> str:
 def plain_markdown(text: str) -> str:
     """`text` as one line of Markdown that shows just this text."""
     return _MARKUP.sub(r"\\\g<0>", plain(text))
+
+
+def plain_json(text: str) -> str:
+    """The JSON `text`, of the same value, with JSON's own escapes for what is not plain."""
+    return _IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _escaped(found: re.Match[str]) -> str:

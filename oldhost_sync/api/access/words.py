@@ -17,9 +17,13 @@ from oldhost_sync.settings import Role
 
 T = TypeVar("T")
 
-# The fields that hold OldHost's words, and the steps whose `detail` does.
+# The fields that hold OldHost's words. The steps whose `detail` is ours, or an operator's; that of any other may be
+# OldHost's: those of an answer, of a dead letter, and of one that was discarded.
 _WORDS = frozenset({"error", "answer", "example"})
-_STEPS = frozenset({"answered", "dead", "rejected"})
+_OUR_STEPS = frozenset({
+    "scheduled", "cancelled", "accepted", "relayed", "reserved", "sent", "set_aside", "applied", "superseded", "no_op",
+    "stale", "retry", "discard", "confirm", "correct", "replace", "halt",
+})  # fmt: skip
 
 
 def seen_by(caller: Caller, found: T) -> T:
@@ -45,6 +49,8 @@ def _reduced(found: Any) -> Any:
 
 
 def _field(name: str, value: Any, step: Any) -> Any:
-    if isinstance(value, str) and (name in _WORDS or (name == "detail" and step in _STEPS)):
+    if isinstance(value, str) and (
+        name in _WORDS or (name == "detail" and step is not None and step not in _OUR_STEPS)
+    ):
         return cause_of(value, REASON_LENGTH_MAX) if value else value
     return _reduced(value)

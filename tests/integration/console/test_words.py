@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
 import httpx
@@ -15,8 +15,11 @@ from sqlalchemy import Engine
 
 from oldhost_sync.api.access.auth import ROLES_KEY
 from oldhost_sync.console.door import STREAM
+from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.alerts import list_alerts, raise_alert
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
+from oldhost_sync.store.ledger.operator_commands import decide
+from oldhost_sync.store.ledger.setting_apart import APART
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.integration.api.conftest import HOST, a_client
 from tests.integration.console.test_lookups import SECRET, rejected, run_sql
@@ -28,16 +31,31 @@ SEEN_AS = "guest # has no room, code #"
 QUERIES = {"search": "?q=k-1", "group": f"?reason={quote(SEEN_AS)}"}
 
 
+LEDGER = "host, nonce, epoch, change_id, idempotency_key, body, answer, sent_at, completed_at, status"
+ROW = ":host, 9, 4, :id, 'k-1', '{}', :answer, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)"
+
+
 @pytest.fixture
 def letter(engine: Engine) -> int:
     """A dead letter whose answer repeats what was sent."""
     change_id = rejected(engine, "k-1", error=ECHO)
-    columns, now = "host, nonce, epoch, change_id, idempotency_key, body, status, answer, sent_at", "UTC_TIMESTAMP(6)"
-    values = f":host, 9, 4, :id, 'k-1', '{{}}', 'FAILED', :answer, {now}, {now}"
-    statement = f"INSERT INTO nonce_requests ({columns}, completed_at) VALUES ({values})"
+    statement = f"INSERT INTO nonce_requests ({LEDGER}) VALUES ({ROW}, 'FAILED')"
     run_sql(engine, statement, host=HOST, id=change_id, answer=ECHO)
     run_in_transaction(engine, lambda connection: keep_dead_letter_alerts(connection, HOST))
     return change_id
+
+
+def discard(engine: Engine, letter: int) -> None:
+    run_in_transaction(engine, lambda c: decide(c, OperatorAct(HOST, "discard", "anna", "why", letter)))
+
+
+def set_apart(engine: Engine, letter: int) -> None:
+    """As if OldHost had refused it without using its nonce."""
+    run_sql(engine, "UPDATE outbox_events SET outcome = NULL, processed_at = NULL, error = NULL")
+    run_sql(engine, "DELETE FROM nonce_requests")
+    columns, values = f"{LEDGER}, archived_at, reason", f"{ROW}, 'SENT', UTC_TIMESTAMP(6), :reason"
+    statement = f"INSERT INTO nonce_requests_archive ({columns}) VALUES ({values})"
+    run_sql(engine, statement, host=HOST, id=letter, answer=ECHO, reason=APART)
 
 
 def addresses(app: FastAPI, role: str, letter: int) -> Iterator[str]:
@@ -59,9 +77,19 @@ def addresses(app: FastAPI, role: str, letter: int) -> Iterator[str]:
             yield path + QUERIES.get(path.rpartition("/")[2], "")
 
 
+@pytest.mark.parametrize(("becomes", "seen_at"), [(None, 6), (discard, 5), (set_apart, 2)])
 def test_a_viewer_sees_it_nowhere_and_an_operator_does(
-    app: FastAPI, address: str, vera: httpx.Client, anna: httpx.Client, letter: int
+    app: FastAPI,
+    address: str,
+    engine: Engine,
+    vera: httpx.Client,
+    anna: httpx.Client,
+    letter: int,
+    becomes: Callable[[Engine, int], None] | None,
+    seen_at: int,
 ) -> None:
+    if becomes is not None:
+        becomes(engine, letter)
     seen_by_operators = 0
     with a_client(address, "vera") as of_vera, a_client(address, "anna") as of_anna:
         for path in addresses(app, "viewer", letter):
@@ -70,8 +98,9 @@ def test_a_viewer_sees_it_nowhere_and_an_operator_does(
             assert SECRET not in shown, path
             assert "47110815" not in shown, path
             seen_by_operators += SECRET in operator.get(path).text
-        assert of_vera.get(f"/api/outbox/{letter}").json()["error"] == SEEN_AS
-    assert seen_by_operators >= 6, "the routes were asked about the letter"
+        if becomes is not set_apart:
+            assert of_vera.get(f"/api/outbox/{letter}").json()["error"] == SEEN_AS
+    assert seen_by_operators >= seen_at, "the routes were asked about the letter"
 
 
 def test_a_viewer_can_t_search_in_it(address: str, vera: httpx.Client, anna: httpx.Client, letter: int) -> None:

@@ -104,7 +104,9 @@ def test_applied_means_our_nonce_and_another_next_one_is_a_surprise(
     if isinstance(answer, Applied):
         assert status == 200
         assert fields["nonce"] == nonce
-        assert (answer.surprise == "") == (fields.get("expected_nonce") in (None, nonce + 1))
+        expected = fields.get("expected_nonce")
+        is_next = type(expected) is int and expected == nonce + 1  # 501.0 is no nonce
+        assert (answer.surprise == "") == (expected is None or is_next)
 
 
 @pytest.mark.parametrize("expected", [501, 503, 0, 2**63, "502", [], 502.5])
@@ -112,6 +114,14 @@ def test_what_an_applied_answer_says_besides_does_not_undo_it(expected: object) 
     answer = read_answer(200, encoded({"nonce": 501, "expected_nonce": expected, "more": "than asked"}), 501)
     assert isinstance(answer, Applied)
     assert answer.surprise
+
+
+@pytest.mark.parametrize("expected", ["Vera Secret", ["Vera Secret"], {"guest": "Vera Secret"}, 4711.0, True])
+def test_a_surprise_has_no_word_of_the_answer(expected: object) -> None:
+    """It becomes the reason of a halt: viewers read it, and Temporal stores it."""
+    answer = read_answer(200, encoded({"nonce": 501, "expected_nonce": expected}), 501)
+    assert isinstance(answer, Applied)
+    assert answer.surprise.endswith("and then expects what is no number, not 502")
 
 
 @pytest.mark.parametrize("fields", [{}, {"expected_nonce": None}, {"expected_nonce": 502, "more": {"than": "asked"}}])

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from rich.console import Group
 from rich.text import Text
 
-from oldhost_sync.cli.output import Screen, rows
+from oldhost_sync.cli.output import Screen, print_json, rows
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.logs import PlainLines, json_formatter
 from oldhost_sync.policy.machine import Machine
@@ -52,6 +52,14 @@ def is_plain(shown: str, *, lines: bool = False) -> bool:
         character in known or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}
         for character in shown
     )
+
+
+@each
+def test_json_at_the_terminal_has_the_same_value(text: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    print_json({text: [text]})
+    printed = capsysbinary.readouterr().out.decode()
+    assert is_plain(printed, lines=True)
+    assert json.loads(printed) == {text: [text]}
 
 
 @each
