@@ -11,7 +11,7 @@ from __future__ import annotations
 KNOWN_AFTER = 20
 # After this many answered operations the slowest answer counts half; a host's pause each minute is still remembered.
 HALF_LIFE = 1_000
-# Added to the slowest answer; docs/architecture.md compares other values.
+# Added to the slowest answer; docs/decisions/reply-timeout.md compares other values.
 FACTOR = 2.0
 MARGIN_SECONDS = 0.1
 # A quicker host may still be delayed by its operating system, or by ours.

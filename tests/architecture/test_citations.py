@@ -16,7 +16,7 @@ ELSEWHERE = re.compile(
 )
 TRAPS = re.compile(r"\btraps? (\d+(?:(?:, | and )\d+)*)|test_trap_(\d+)_")
 INVARIANT = re.compile(r"\bI(1[0-9]|[1-9])\b")
-PAGE = re.compile(r"\bdocs/([a-z-]+\.md)")
+PAGE = re.compile(r"\bdocs/((?:[a-z-]+/)?[a-z-]+\.md)")
 # docs/page.md, "Title" · [page.md](page.md), "Title" · page.md#anchor, also of the page itself: (#anchor).
 SECTION = re.compile(r'\b([a-z-]+\.md)(?:`|\))*,? \(?"([^"]+)"')
 ANCHOR = re.compile(r"\b([a-z-]+\.md)#([a-z0-9-]+)(?![a-z0-9{-])")

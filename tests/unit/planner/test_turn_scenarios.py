@@ -31,11 +31,11 @@ from tests.unit.planner.turn_scenarios import (
 )
 
 pytestmark = pytest.mark.slow
-PAGE = Path(__file__).parents[3] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[3] / "docs" / "decisions" / "turns.md"
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_the_page_on_scaling_tells_what_the_planner_says_today(name: str) -> None:
+def test_the_page_on_turns_tells_what_the_planner_says_today(name: str) -> None:
     play, figures = FIGURES[name]
     told = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {name} |")]
     assert told == list(lines(name, play(), figures))

@@ -1,4 +1,4 @@
-"""Scenarios in which it matters whose turn it is: the table in docs/scaling.md.
+"""Scenarios in which it matters whose turn it is: the table in docs/decisions/turns.md.
 
 `python -m tests.unit.planner.turn_scenarios` measures it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from random import Random
 
 from oldhost_sync.planner import Arrival, Plan, Scenario, arrivals, quantile, rehearse
@@ -195,83 +195,21 @@ def others_mean_s(cls: PriorityClass) -> Callable[[Plan], float]:
     return lambda plan: sum(others_ms(plan, cls)) / len(others_ms(plan, cls)) / 1000
 
 
-def others_p99_s(cls: PriorityClass) -> Callable[[Plan], float]:
-    """What 99 of 100 of them are younger than, in seconds."""
-    return lambda plan: (quantile(others_ms(plan, cls), 0.99) or 0) / 1000
-
-
 FIGURES: dict[str, tuple[Callable[[], Plan], dict[str, Callable[[Plan], float]]]] = {
-    **{
-        f"2,000 TXN of {words} at {latency_ms} ms": (
-            partial(hot, units, latency_ms),
-            {"drain / bound": lambda plan: plan.drained_ratio},
-        )
-        for units, words in ((1, "one unit"), (2, "two units"))
-        for latency_ms in (400, 100, 20)
-    },
     "the peak": (
         peak,
         {
             "operations / bound": lambda plan: plan.operations_ratio,
-            "drain / bound": lambda plan: plan.drained_ratio,
             "oldest change, s": lambda plan: plan.oldest_ms / 1000,
-            "LWW p99, s": worst_s(LWW, 0.99),
         },
     ),
-    "the peak, some units' LWW changing often, most seldom": (
-        uneven,
-        {
-            "operations / bound": lambda plan: plan.operations_ratio,
-            "oldest change, s": lambda plan: plan.oldest_ms / 1000,
-            "LWW p99, s": worst_s(LWW, 0.99),
-        },
-    ),
-    "9,000 LWW keys of 3,000 units, then TXN of these units": (
-        inherited,
-        {"TXN p99, s": worst_s(TXN, 0.99), "LWW p99, s": worst_s(LWW, 0.99)},
-    ),
-    "4 s a request: 1,050 LWW keys at once, 0.18 TXN/s": (
-        keys_beside_txn,
-        {"later than 4 h": late, "TXN p99, s": worst_s(TXN, 0.99), "LWW p99, s": worst_s(LWW, 0.99)},
-    ),
-    "4 s a request: 2,800 TXN at once, 0.06 LWW keys/s": (
-        txn_beside_keys,
-        {"later than 4 h": late, "TXN p99, s": worst_s(TXN, 0.99), "LWW p99, s": worst_s(LWW, 0.99)},
-    ),
-    "4,000 LWW and 2,000 TXN of one property, 49 others": (
+    "the peak in 50 properties": (peak_of_properties, {"oldest change, s": lambda plan: plan.oldest_ms / 1000}),
+    "a burst of one property": (
         storm,
-        {
-            "others' TXN mean, s": others_mean_s(TXN),
-            "others' TXN p99, s": others_p99_s(TXN),
-            "others' LWW mean, s": others_mean_s(LWW),
-            "others' LWW p99, s": others_p99_s(LWW),
-            "operations / bound": lambda plan: plan.operations_ratio,
-            "drain / bound": lambda plan: plan.drained_ratio,
-        },
+        {"others' TXN mean, s": others_mean_s(TXN), "others' LWW mean, s": others_mean_s(LWW)},
     ),
-    "4 s a request: 2,000 LWW keys of one property, 0.2/s of 49 others": (
-        storm_of_hours,
-        {
-            "later than 4 h": late,
-            "oldest change, s": lambda plan: plan.oldest_ms / 1000,
-            "others' LWW mean, s": others_mean_s(LWW),
-        },
-    ),
-    "the peak, its units in 50 properties of all sizes": (
-        peak_of_properties,
-        {
-            "operations / bound": lambda plan: plan.operations_ratio,
-            "drain / bound": lambda plan: plan.drained_ratio,
-            "oldest change, s": lambda plan: plan.oldest_ms / 1000,
-            "TXN p99, s": worst_s(TXN, 0.99),
-            "LWW p99, s": worst_s(LWW, 0.99),
-        },
-    ),
-    "2,000 changes in an hour": (
-        calm,
-        {"LWW mean, s": mean_s(LWW), "operations / bound": lambda plan: plan.operations_ratio},
-    ),
-    "2,000 changes in an hour; `SYNC_EARLY_SEND_SECONDS=60`": (
+    "a calm hour": (calm, {"LWW mean, s": mean_s(LWW), "operations / bound": lambda plan: plan.operations_ratio}),
+    "the same, early after 60 s": (
         early,
         {"LWW mean, s": mean_s(LWW), "operations / bound": lambda plan: plan.operations_ratio},
     ),
