@@ -12,12 +12,13 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.cli.output import console, print_json, rows, span
 from oldhost_sync.cli.writer import query
 from oldhost_sync.environment import in_database, settings
+from oldhost_sync.explanations import explain
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.policy.wire_ref import CHANGE_ID_MAX
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.views import change_status, entity_history
 from oldhost_sync.temporal.writer_client import WriterError
-from oldhost_sync.user_errors import FAILED, CliError, explain, print_error
+from oldhost_sync.user_errors import FAILED, CliError, print_error
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")

@@ -1,4 +1,4 @@
-"""The application and its entry point. Commands are imported here; the roles and the servers only when they run."""
+"""The application and its entry point."""
 
 from __future__ import annotations
 
@@ -11,26 +11,11 @@ from typing import Annotated
 
 import typer
 
-from oldhost_sync.cli import (
-    administration,
-    alerts,
-    changes,
-    hosts,
-    lost_changes,
-    operator_commands,
-    plan,
-    resync,
-    roles,
-    schedule,
-    search,
-    settlement,
-    sign_ins,
-    status,
-    submission,
-)
-from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, CliError, explain, print_error
+from oldhost_sync.cli.command_table import COMMANDS, CommandGroup
+from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, CliError, print_error
 
 app = typer.Typer(
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Keeps OldHost in sync: no change is lost, no nonce is replayed.",
@@ -52,7 +37,7 @@ def _choose_host(context: typer.Context, host: str | None) -> None:
     """Run one command for another host than SYNC_HOST. A role always serves the hosts in its settings."""
     if host is None:
         return
-    if context.invoked_subcommand in roles.NAMES:
+    if context.invoked_subcommand in COMMANDS and COMMANDS[context.invoked_subcommand].is_role:
         raise CliError(
             "a role serves the hosts in SYNC_HOST and SYNC_OLDHOST_URLS: set these instead of --host.", WRONG
         )
@@ -71,26 +56,6 @@ def root(
     global _wants_traceback  # noqa: PLW0603 - one flag of one process, set before its one command runs
     _wants_traceback = show_traceback
     _choose_host(context, host)
-
-
-for part in (
-    roles,
-    status,
-    hosts,
-    submission,
-    changes,
-    search,
-    schedule,
-    operator_commands,
-    alerts,
-    plan,
-    settlement,
-    lost_changes,
-    resync,
-    administration,
-    sign_ins,
-):
-    part.add_to(app)
 
 
 def main() -> None:
@@ -120,15 +85,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _report(error: Exception) -> int:
     if _wants_traceback:
         traceback.print_exception(error)
-    known = explain(error)
-    if known is not None:
-        print_error(str(known), is_last=True)
-        return known.exit_code
     usage = getattr(error, "format_message", None)  # the command line was wrong
     if usage is not None:
         if message := str(usage()).replace("Value error, ", ""):
             print_error(f"{message.rstrip('.')}. {_advice(error)}")
         return WRONG
+    from oldhost_sync.explanations import explain  # not needed by a command that succeeds
+
+    known = explain(error)
+    if known is not None:
+        print_error(str(known), is_last=True)
+        return known.exit_code
     print_error(
         f"{type(error).__name__}: {error}. "
         "This is a bug in OldHost Sync: repeat with `oldhost-sync --traceback …`, and report it.",

@@ -18,9 +18,6 @@ from oldhost_sync.settings import bind_address
 # Its options are the simulator's own; `oldhost-sync simulator --help` shows them.
 _AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
-# The commands that run until they are stopped, and `migrate`: they take their hosts from the settings.
-NAMES = frozenset(("up", "api", "relay", "worker", "migrate", "simulator"))
-
 
 def add_to(app: typer.Typer) -> None:
     for command in (up, api, relay, worker, migrate):

@@ -18,6 +18,7 @@ from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows, shown, span
 from oldhost_sync.cli.writer import client
 from oldhost_sync.environment import settings
+from oldhost_sync.explanations import explain
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.settings import Settings
@@ -29,7 +30,7 @@ from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views import overview
 from oldhost_sync.temporal.writer_client import WriterError
-from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, print_error
+from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
 # Often enough to watch a backlog drain.
 REFRESH_SECONDS = 2.0

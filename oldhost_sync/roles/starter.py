@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from oldhost_sync.environment import database, settings
+from oldhost_sync.explanations import leave_after
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
 from oldhost_sync.temporal.client import connect, leave, start_writer, writer_policy
 from oldhost_sync.temporal.search_attributes import register
 from oldhost_sync.temporal.writer_health import describe_writer, status_name
-from oldhost_sync.user_errors import leave_after, refuse_arguments
+from oldhost_sync.user_errors import refuse_arguments
 
 
 async def run(settings: Settings) -> str:

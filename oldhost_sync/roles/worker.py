@@ -34,6 +34,7 @@ from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
 from oldhost_sync.environment import settings
+from oldhost_sync.explanations import leave_after
 from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.oldhost.address import Address, parse_address
 from oldhost_sync.oldhost.limits import SessionLimits
@@ -56,7 +57,7 @@ from oldhost_sync.temporal.client import connect, leave, sdk_runtime, writer_pol
 from oldhost_sync.temporal.search_attributes import Registration
 from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
-from oldhost_sync.user_errors import leave_after, refuse_arguments
+from oldhost_sync.user_errors import refuse_arguments
 from oldhost_sync.worker.readiness import watch_readiness
 from oldhost_sync.worker.relay_watch import RelayWatch
 from oldhost_sync.worker.release_watch import ReleaseWatch

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Self
 
 from oldhost_sync.settings import ApiToken, Role
+from oldhost_sync.stack.errors import StackError
 
 
-class FolderInUse(Exception):  # noqa: N818 - it says what happened
+class FolderInUse(StackError):  # noqa: N818 - it says what happened
     """Another `up` runs in this folder. The operator stops it, or uses another folder."""
 
 

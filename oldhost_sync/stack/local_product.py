@@ -18,18 +18,17 @@ from oldhost_sync.console.door import LINK
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.sign_ins import offer_link
 from oldhost_sync.settings import Role, Settings, SettingsError
-from oldhost_sync.stack.folder import FolderInUse, StackFolder
-from oldhost_sync.stack.mariadb_install import InstallFailed
+from oldhost_sync.stack.errors import StackError
+from oldhost_sync.stack.folder import StackFolder
 from oldhost_sync.stack.ports import PortTaken
-from oldhost_sync.stack.processes import ProcessError, StopRequested
-from oldhost_sync.stack.programs import ProgramMissing
+from oldhost_sync.stack.processes import StopRequested
 from oldhost_sync.stack.servers import Stack, StackPlan
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
 from oldhost_sync.store.transactions import run_in_transaction
 
-# Expected errors; each message says what to do.
-EXPECTED = (FolderInUse, InstallFailed, PortTaken, ProcessError, ProgramMissing, SettingsError, StoreError)
+# Each message says what to do.
+EXPECTED = (StackError, SettingsError, StoreError)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

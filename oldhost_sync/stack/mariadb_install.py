@@ -14,6 +14,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from oldhost_sync.stack.errors import StackError
+
 # In this order; newer versions name them mariadb_…
 SYSTEM_SCRIPTS = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
 INSTALL_SECONDS_MAX = 120
@@ -22,7 +24,7 @@ LOG_FILE_SIZE = "256M"
 _USER = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-class InstallFailed(Exception):  # noqa: N818 - it says what happened
+class InstallFailed(StackError):  # noqa: N818 - it says what happened
     """MariaDB's system tables could not be created: a problem of the machine (disk, permissions, a broken package)."""
 
 

@@ -6,8 +6,10 @@ import errno
 import random
 import socket
 
+from oldhost_sync.stack.errors import StackError
 
-class PortTaken(Exception):  # noqa: N818 - it says what happened
+
+class PortTaken(StackError):  # noqa: N818 - it says what happened
     """Another program listens there. The operator stops it, or chooses another port."""
 
     def __init__(self, address: str, port: int, purpose: str) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol, Self
 
+from oldhost_sync.stack.errors import StackError
 from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
 
 _PR_SET_PDEATHSIG = 1
@@ -32,7 +33,7 @@ PORT_ATTEMPTS = 3
 LOG_BYTES_MAX = 20 * 1024 * 1024
 
 
-class ProcessError(Exception):
+class ProcessError(StackError):
     """A problem with a child process; its log says more."""
 
 

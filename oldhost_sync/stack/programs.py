@@ -7,11 +7,13 @@ import shutil
 import sys
 import sysconfig
 
+from oldhost_sync.stack.errors import StackError
+
 # Servers' own folders, which are not on the PATH of an ordinary Debian user.
 _SERVER_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
 
 
-class ProgramMissing(Exception):  # noqa: N818 - it says what happened
+class ProgramMissing(StackError):  # noqa: N818 - it says what happened
     """A program must be installed first; the message says how."""
 
 

@@ -16,12 +16,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync.cli.main import app, run
 from oldhost_sync.environment import adopt, settings_of_a_new_stack
+from oldhost_sync.explanations import explain
 from oldhost_sync.roles import starter, worker
 from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StatementTooSlow, TlsFailed
 from oldhost_sync.temporal.client import TemporalUnavailable
 from oldhost_sync.temporal.writer_client import Cause, QueryRefused, UpdateRefused, WriterError, WriterUnavailable
-from oldhost_sync.user_errors import explain
 
 COMMANDS = [
     "up",

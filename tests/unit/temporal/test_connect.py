@@ -22,12 +22,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import TemporalWriterLink
+from oldhost_sync.explanations import explain
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.temporal.client import TemporalUnavailable, connect
 from oldhost_sync.temporal.writer_client import Cause, WriterBusy, WriterClient, WriterUnavailable
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState
-from oldhost_sync.user_errors import explain
 from workflows.messages import OperatorRequest
 
 

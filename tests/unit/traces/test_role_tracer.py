@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
+from oldhost_sync.explanations import explain
 from oldhost_sync.settings import Settings, SettingsError, TraceExport, load_settings
 from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
-from oldhost_sync.user_errors import WRONG, explain
+from oldhost_sync.user_errors import WRONG
 from tests.architecture.project_files import ROOT
 from tests.monitoring.kept_spans import KeptSpans
 
