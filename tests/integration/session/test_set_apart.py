@@ -148,6 +148,19 @@ def test_a_number_that_two_operations_had_proves_neither_by_being_used(stage: St
     assert stage.world.row(501)[1] == "UNSURE"  # type: ignore[index]
 
 
+def test_an_operation_that_had_a_number_and_has_another_one_keeps_it_when_the_first_is_used(stage: Stage) -> None:
+    poison, other = stage.world.record("poison"), stage.world.record("u2")
+    refuse(stage, "500")
+    send(stage.session(), [poison])
+    session = next_session(stage).session
+    stage.fault("drop_after", rule={"entity_id": "u2"})
+    assert outcomes(send(session, [other, poison])) == ["BOUND", "BOUND"]
+    opened = next_session(stage)
+    assert {fate.change_id: (fate.outcome, fate.unproven) for fate in opened.event.fates} == {other: ("DEAD", True)}
+    assert [ref[0] for ref in opened.event.bound] == [poison]
+    assert stage.world.outcome(poison) == (None, None)
+
+
 def test_a_replay_answered_to_a_numbers_second_operation_halts(stage: Stage) -> None:
     """A copy of the first one came later than the settle time."""
     poison, other = stage.world.record("poison"), stage.world.record("u2")

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from oldhost_sync import IdempotencyConflict, RecordedChange, TransactionNeeded, record_change, record_changes
+from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.callers import application
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows
@@ -102,6 +104,21 @@ def test_a_conflict_leaves_no_unit_behind(engine: Engine) -> None:
             with pytest.raises(IdempotencyConflict):
                 record(connection, entity_type=entity_type, entity_id="new", idempotency_key="k")
     assert written(engine) == before
+
+
+def test_a_known_key_is_not_answered_in_a_transaction_that_the_server_has_rolled_back(engine: Engine) -> None:
+    """As by a deadlock: what the caller wrote before is gone, so the caller must hear of it."""
+    recorded(engine, idempotency_key="k")
+
+    def roll_back(context: ExceptionContext) -> None:
+        if error_code(context.original_exception) == DUPLICATE_KEY:
+            context.connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
+
+    with application(engine.url) as caller, caller.connect() as connection, connection.begin():
+        event.listen(caller, "handle_error", roll_back)
+        with pytest.raises(OperationalError, match="SAVEPOINT oldhost_sync does not exist"):
+            record(connection, idempotency_key="k")
+    assert len(rows(engine, "SELECT id FROM outbox_events")) == 1
 
 
 def test_what_was_recorded_before_an_error_stays(engine: Engine) -> None:

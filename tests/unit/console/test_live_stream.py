@@ -33,9 +33,9 @@ class Stage:
         self.parts |= parts
         self._next.set()
 
-    async def join(self) -> tuple[AsyncGenerator[str, None], dict[str, str]]:
+    async def join(self, *owners: str) -> tuple[AsyncGenerator[str, None], dict[str, str]]:
         """A listener that has got its first event."""
-        events = self.stream.listen()
+        events = self.stream.listen(*owners)
         assert (await anext(events)).startswith("retry: ")
         return events, await parts_of(events)
 
@@ -134,6 +134,23 @@ def test_only_so_many_listen() -> None:
         full.append(stage.stream.is_full)
         await second.aclose()
         assert full == [False, True, False]
+
+    asyncio.run(play())
+
+
+def test_a_sign_in_has_twelve_places_and_a_token_thirty_two_and_others_have_theirs() -> None:
+    async def play() -> None:
+        stage = Stage(listeners_max=64)
+        windows = {"one": 12, "two": 12, "three": 8}
+        for sign_in, count in windows.items():
+            assert not stage.stream.is_full_for(sign_in, "team")
+            joined = [(await stage.join(sign_in, "team"))[0] for _ in range(count)]
+            assert stage.stream.is_full_for(sign_in, "team")
+        assert stage.stream.is_full_for("four", "team")
+        assert not stage.stream.is_full_for("four", "anna")
+        await joined[0].aclose()
+        assert not stage.stream.is_full_for("three", "team")
+        await stage.stream.close()
 
     asyncio.run(play())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oldhost_sync.oldhost.first_contact import FirstContact
+from oldhost_sync.oldhost.first_contact import STALE_SECONDS_MAX, FirstContact
 
 
 def reached_in(epoch: int, at: float) -> FirstContact:
@@ -42,3 +42,19 @@ def test_where_nobody_has_answered_since_all_of_it_is_to_come() -> None:
 
 def test_long_after_the_first_answer_nothing_is_late() -> None:
     assert reached_in(1, 10.0).late_for(4.0, 60.0) == 0.0
+
+
+def test_a_smaller_reading_than_the_one_told_is_an_older_answer_for_a_minute_and_then_believed() -> None:
+    known = FirstContact()
+    known.answered(10.0, 504)
+    known.answered(30.0, 504)
+    assert "OldHost told the expected nonce 504, and now 501" in known.staler_than_told(501, 10.0 + STALE_SECONDS_MAX)
+    assert known.staler_than_told(501, 10.1 + STALE_SECONDS_MAX) == ""
+    assert known.staler_than_told(504, 11.0) == ""
+
+
+def test_after_an_operation_is_written_any_reading_is_believed() -> None:
+    known = FirstContact()
+    known.answered(10.0, 504)
+    known.forget()
+    assert known.staler_than_told(501, 11.0) == ""
