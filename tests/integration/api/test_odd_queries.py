@@ -21,6 +21,8 @@ ODD = [
     "f999999999999999999.253402300799000000.999999999999999999", "MTk3MC0wMS0wMVQwMDowMDowMCAx", "AA", "gICA", "7aCA",
     "OTk5OS0xMi0zMVQyMzo1OTo1OSAx", "MDAwMS0wMS0wMVQwMDowMDowMCAx",
 ]  # fmt: skip
+# Python takes each for a number; no number is written so.
+NO_WHOLE = ["+1", "1.0", "1_000", "٣", "１", " "]
 # As bytes that are no UTF-8, or halves of characters, in a URL.
 RAW = ["%ff", "%ed%a0%80", "%c0%80", "%00", "%", "%zz", "%e2%82"]
 
@@ -48,6 +50,18 @@ def asked(client: httpx.Client, path: str, name: str, place: str, value: str, ot
         path = path.replace(f"{{{other}}}", "1")
     url = httpx.URL(str(client.base_url).rstrip("/")).copy_with(raw_path=f"{path}?{query}".encode())
     return client.get(url)
+
+
+def test_only_decimal_digits_are_a_number(anna: httpx.Client) -> None:
+    found = [each for each in parameters(anna) if "'integer'" in str(each[1]["schema"])]
+    assert len(found) > 10
+    taken = []
+    for path, parameter, others in found:
+        for value in NO_WHOLE:
+            answer = asked(anna, path, parameter["name"], parameter["in"], quote(value, safe=""), others)
+            if answer.status_code != 422:
+                taken.append((path, parameter["name"], value, answer.status_code))
+    assert not taken
 
 
 @pytest.mark.usefixtures("one_plan")
