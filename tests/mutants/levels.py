@@ -78,3 +78,54 @@ RESETS = _tests(
 LEAVING = _tests("real Temporal, the last task of a run", "tests/workflows/test_submissions.py", "-k", "may_end")
 HALT_DECISIONS = _tests("real MariaDB, decisions about halts", "tests/integration/store/test_halt_decision.py")
 BY_HAND = _tests("real Temporal, activities ended by hand", "tests/workflows/test_ended_by_hand.py")
+PACE = _tests(
+    "unit tests of how connections begin and end",
+    "tests/unit/oldhost/test_connection_pace.py",
+    "tests/unit/oldhost/test_connection_end.py",
+)
+ANSWER_HEADERS = _tests("unit tests of headers", "tests/unit/oldhost/test_retry_after.py")
+ADDRESSES = _tests("hosts of another make, their addresses", "tests/unit/oldhost/test_connector.py")
+REFUSING_HOSTS = _tests("unit tests of hosts that refuse", "tests/unit/policy/test_refusing_hosts.py")
+SETTINGS = _tests("unit tests of the settings", "tests/unit/test_settings.py")
+FOREIGN_HOST = _tests("real MariaDB, a host of another make", "tests/integration/session/test_foreign_host.py")
+RESOLVES = _tests("real MariaDB, resolves", "tests/integration/session/test_resolves.py", "-k", "fits")
+HALTED_COUNT = _tests(
+    "real MariaDB, a halted host's count", "tests/integration/activities/test_session.py", "-k", "cause_is_gone"
+)
+MOVED_NAME = _tests("real MariaDB, a name that moves", "tests/integration/activities/test_session.py", "-k", "name")
+CALLERS = _tests("real MariaDB, callers' transactions", "tests/integration/store/test_callers_transaction.py")
+CALLERS_ERRORS = _tests("real MariaDB, callers' errors", "tests/integration/store/test_callers_errors.py")
+RECORDING_DRIVERS = _tests(
+    "real MariaDB, any driver", "tests/integration/store/test_callers_errors.py", "-k", "autocommit"
+)
+BODIES = _tests("unit tests of bodies", "tests/unit/api/test_bodies.py")
+DOORS = _tests("real MariaDB, one table of forms at each door", "tests/integration/api/test_doors.py")
+ODD_QUERIES = _tests("real MariaDB, odd queries", "tests/integration/api/test_odd_queries.py")
+SYSTEM_DOORS = _tests("real servers, forms in updates and signals", "tests/integration/system/test_doors.py")
+OFFERS = _tests("real MariaDB, what clients offer", "tests/integration/api/test_offers.py")
+FEED = _tests("real MariaDB, the feed", "tests/integration/api/test_feed.py")
+STATE_SIZE = _tests("real MariaDB, large states", "tests/integration/api/test_state_size.py")
+SITUATION = _tests(
+    "unit tests of the situation", "tests/unit/api/test_situation.py", "tests/unit/api/test_situation_reader.py"
+)
+FULL_DISK = _tests("real MariaDB, writes that it refuses", "tests/integration/api/test_refused_writes.py")
+STALLS = _tests(
+    "real MariaDB, readers that stall", "tests/unit/api/test_metrics.py", "tests/integration/api/test_stalls.py"
+)
+LIVE_PAGES = _tests(
+    "real MariaDB, live pages", "tests/unit/console/test_live_stream.py", "tests/integration/console/test_live.py"
+)
+CODEC = _tests("real MariaDB, payloads for Temporal's UI", "tests/integration/console/test_codec.py")
+SIGN_IN = _tests("real MariaDB, sign-ins", "tests/integration/console/test_sign_in.py")
+WATCHED_FILE = _tests("unit tests of watched files", "tests/unit/test_watched_file.py", "tests/unit/api/test_tokens.py")
+HOST_CONDITION = _tests("real MariaDB, a host's condition", "tests/integration/store/test_host_condition.py")
+APART_UNIT = _tests("unit tests of what waits apart", "tests/unit/policy/test_apart.py")
+WIRE_UNIT = _tests(
+    "unit tests of the wire", "tests/unit/oldhost/test_wire.py", "tests/unit/oldhost/test_first_contact.py"
+)
+LOST_ANSWER = _tests("real servers, a lost answer", "tests/integration/system/test_lost_answer.py")
+SETTLEMENT = _tests("real MariaDB, settled days", "tests/integration/settlement/test_day_settlement.py")
+FAR_WORKERS = _tests("real MariaDB, far away", "tests/integration/relay/test_host_watch.py", "-k", "far")
+QUEUES = _tests(
+    "real Temporal, other deployments", "tests/integration/relay/test_writer_health.py", "-k", "deployments"
+)

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from tests.mutants.catalogue import ledger, oldhost, policy, processes, store
+from tests.mutants.catalogue import certainty, doors, ledger, odd_hosts, oldhost, policy, processes, store, told
 
-MUTANTS = (*oldhost.MUTANTS, *policy.MUTANTS, *ledger.MUTANTS, *store.MUTANTS, *processes.MUTANTS)
+MUTANTS = (
+    *oldhost.MUTANTS,
+    *odd_hosts.MUTANTS,
+    *policy.MUTANTS,
+    *ledger.MUTANTS,
+    *certainty.MUTANTS,
+    *store.MUTANTS,
+    *doors.MUTANTS,
+    *told.MUTANTS,
+    *processes.MUTANTS,
+)

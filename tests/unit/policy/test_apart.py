@@ -55,14 +55,16 @@ def test_it_is_tried_again_when_its_pause_is_over() -> None:
     assert sends(machine, NOW + PAUSES_MS[0]) == [[1]]
 
 
-def test_an_alert_names_it_from_the_second_try_on() -> None:
+@pytest.mark.parametrize(("tries", "named"), [(1, []), (2, [1]), (3, [1])])
+def test_an_alert_names_it_from_the_second_try_on(tries: int, named: list[int]) -> None:
     machine = writer(ref(1, "poison"))
     machine.decide(NOW)
     fates = [ChangeResult(1, WAITING)]
-    machine.lifecycle.opening_ended(SessionOpened(2, "queue", 501, fates, apart=[[1, 2]]), NOW)
+    machine.lifecycle.opening_ended(SessionOpened(2, "queue", 501, fates, apart=[[1, tries]]), NOW)
     told = [alert for action in machine.decide(NOW) if isinstance(action, RecordAlerts) for alert in action.alerts]
-    assert [(alert.kind, alert.change_id) for alert in told if not alert.close] == [("goes-nowhere", 1)]
-    assert "refused change 1" in next(alert.message for alert in told if not alert.close)
+    opened = [alert for alert in told if not alert.close]
+    assert [(alert.kind, alert.change_id) for alert in opened] == [("goes-nowhere", each) for each in named]
+    assert all("refused change 1" in alert.message for alert in opened)
 
 
 @pytest.mark.parametrize("tries", range(1, 20))

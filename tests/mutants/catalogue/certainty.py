@@ -1,0 +1,138 @@
+"""Wrong ideas about what a number and an answer prove, and about what waits apart."""
+
+from __future__ import annotations
+
+from tests.mutants.levels import (
+    APART,
+    APART_UNIT,
+    LOST_ANSWER,
+    SETTLEMENT,
+    UNLISTED,
+    WIRE_UNIT,
+)
+from tests.mutants.mutant import Mutant, Patch
+
+SETTING_APART = "oldhost_sync/store/ledger/setting_apart.py"
+OPERATOR_COMMANDS = "oldhost_sync/store/ledger/operator_commands.py"
+RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
+MISMATCH = "oldhost_sync/store/ledger/mismatch.py"
+FIRST_CONTACT = "oldhost_sync/oldhost/first_contact.py"
+CERTAINTY = "oldhost_sync/store/views/certainty.py"
+LIFECYCLE = "oldhost_sync/policy/session_lifecycle.py"
+
+MUTANTS = (
+    # ----------------------------------------------------------------------------------------------- what waits apart
+    Mutant(
+        "an emergency waits for the second lost answer of another unit",
+        (Patch(SETTING_APART, " or (row.sends and _another_emergency_waits(connection, host, row))", ""),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "an operation that gave up its number ends with it though it has another one",
+        (Patch(SETTING_APART, "if other.outcome is not None or other.now_bound is not None:", "if other.outcome is not None:"),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "a change is decided about while it has a nonce",
+        (Patch(SETTING_APART, '    "AND a.change_id = %s AND a.reason = %s AND NOT EXISTS (SELECT 1 FROM nonce_requests r "\n    "WHERE r.host = a.host AND r.change_id = a.change_id) LIMIT 1"', '    "AND a.change_id = %s AND a.reason = %s LIMIT 1"'),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "an operator's retry keeps the tries",
+        (Patch(OPERATOR_COMMANDS, "    connection.exec_driver_sql(sql.FORGET_TRIES, (RETRIED, act.host, act.change_id, APART))\n", ""),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "what waits apart can be confirmed",
+        (Patch(OPERATOR_COMMANDS, "    if isinstance(row, ActRecorded) or row.outcome is not None:\n", "    if True:\n"),
+         Patch(OPERATOR_COMMANDS, "    if not row.unproven:\n", "    if row.outcome is not None and not row.unproven:\n")),
+        levels=(APART,),
+    ),
+    Mutant(
+        "the pauses of what waits apart do not grow",
+        (Patch("oldhost_sync/policy/apart.py", "PAUSES_MS = (15_000, 60_000, 120_000, 240_000, 480_000, 900_000)", "PAUSES_MS = (15_000,)"),),
+        levels=(APART_UNIT,),
+    ),
+    Mutant(
+        "what waits apart has no pause",
+        (Patch(LIFECYCLE, "now_ms + pause_ms(tries)", "now_ms"),),
+        levels=(APART_UNIT,),
+    ),
+    Mutant(
+        "what waits apart is told to nobody",
+        (Patch(LIFECYCLE, "                self._machine.alerts.waits_apart(change_id, entity, tries)\n", "                pass\n"),),
+        levels=(APART_UNIT,),
+    ),
+    Mutant(
+        "a decision about what waits apart leaves its pause",
+        (Patch("oldhost_sync/policy/operators.py", "        machine.coalescer.unpark(entity)\n", ""),),
+        levels=(APART_UNIT,),
+    ),
+    # ------------------------------------------------------------------------------------------- what a host has said
+    Mutant(
+        "a reading that denies what was said a moment ago halts at once",
+        (Patch(RECONCILIATION, "why_stale = stale(expected, sent) if expected > ledger.last_applied_nonce else None", "why_stale = None"),),
+        levels=(UNLISTED,),
+    ),
+    Mutant(
+        "a reading that denies what was said is an older answer for ever",
+        (Patch(MISMATCH, "if denied is None or denied.sent_ms_ago > 1000 * STALE_SECONDS_MAX:", "if denied is None:"),),
+        levels=(UNLISTED,),
+    ),
+    Mutant(
+        "a nonce that OldHost called used is sent again on an older reading",
+        (Patch(MISMATCH, "    return next((row for row in sent if row.nonce >= expected and row.said_used), None)\n", "    return None\n"),),
+        levels=(UNLISTED,),
+    ),
+    Mutant(
+        "a smaller reading is an older answer for ever",
+        (Patch(FIRST_CONTACT, " or now - self.told_at > STALE_SECONDS_MAX", ""),),
+        levels=(WIRE_UNIT, UNLISTED),
+    ),
+    Mutant(
+        "a question may be answered from a cache",
+        (Patch("oldhost_sync/oldhost/wire.py", '        "Cache-Control: no-cache\\r\\n\\r\\n"', '        "\\r\\n"'),),
+        levels=(WIRE_UNIT,),
+    ),
+    Mutant(
+        "an answer that contradicts itself halts before it is recorded",
+        (Patch("oldhost_sync/oldhost/send.py", "            self._record_pending()  # first: what OldHost called applied is applied, whatever is decided later\n", ""),),
+        levels=(UNLISTED,),
+    ),
+    Mutant(
+        "what was never written was refused",
+        (Patch(MISMATCH, '"never written" if not_ours.said_status is None else', '"refused each time it was sent" if not_ours.said_status is None else'),),
+        levels=(UNLISTED,),
+    ),
+    Mutant(
+        "an unlisted answer is stored once or not at all",
+        (Patch("oldhost_sync/oldhost/refused_send.py", "self.shared.retry(lambda: self.shared.ledger.note_answer(self.shared.epoch, operation, said), self.beat)", "self.shared.ledger.note_answer(self.shared.epoch, operation, said)"),),
+        levels=(UNLISTED,),
+    ),
+    # ------------------------------------------------------------------------------------- how certain a fate is shown
+    Mutant(
+        "no change is shown as unconfirmed",
+        (Patch(CERTAINTY, 'return bool(unproven) and outcome == "APPLIED"', "return False"),),
+        levels=(LOST_ANSWER,),
+    ),
+    Mutant(
+        "a change without an answer counts as confirmed in metrics",
+        (Patch("activities/session.py", "                self.metrics.unconfirmed.labels(host).inc()\n", "                pass\n"),),
+        levels=(LOST_ANSWER,),
+    ),
+    Mutant(
+        "the command line shows no certainty",
+        (Patch("oldhost_sync/cli/changes.py", "    if fate.unconfirmed:\n", "    if False:\n"),),
+        levels=(LOST_ANSWER,),
+    ),
+    Mutant(
+        "the console shows no certainty",
+        (Patch("oldhost_sync/console/templates/change.html", "{% if fate.unconfirmed %}", "{% if false %}"),),
+        levels=(LOST_ANSWER,),
+    ),
+    Mutant(
+        "what counts as applied is settled as applied",
+        (Patch("oldhost_sync/store/ledger/ended_operations.py", 'outcome = "applied" if row.answer == "applied" else "unconfirmed"', 'outcome = "applied"'),),
+        levels=(SETTLEMENT,),
+    ),
+)  # fmt: skip

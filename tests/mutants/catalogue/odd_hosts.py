@@ -1,0 +1,292 @@
+"""Wrong ideas about hosts that refuse, ban, are slow, move, or say yes and no in a form of their own."""
+
+from __future__ import annotations
+
+from tests.mutants.levels import (
+    ADDRESSES,
+    ANSWER_HEADERS,
+    FOREIGN_HOST,
+    HALT_DECISIONS,
+    HALTED_COUNT,
+    MOVED_NAME,
+    PACE,
+    REFUSING_HOSTS,
+    RESOLVES,
+    SETTINGS,
+)
+from tests.mutants.mutant import Mutant, Patch
+
+NONCE_QUESTION = "oldhost_sync/oldhost/nonce_question.py"
+CONNECTION_PACE = "oldhost_sync/oldhost/connection_pace.py"
+SHARED_CONNECTION = "oldhost_sync/oldhost/shared_connection.py"
+REFUSED_REQUEST = "oldhost_sync/oldhost/refused_request.py"
+RECOVERY = "oldhost_sync/oldhost/recovery.py"
+CONNECTION_END = "oldhost_sync/oldhost/connection_end.py"
+RESPONSE = "oldhost_sync/oldhost/response.py"
+CONNECTOR = "oldhost_sync/oldhost/connector.py"
+NAME_WATCH = "oldhost_sync/oldhost/name_watch.py"
+ADDRESS = "oldhost_sync/oldhost/address.py"
+RETRY_AFTER = "oldhost_sync/oldhost/retry_after.py"
+LIFECYCLE = "oldhost_sync/policy/session_lifecycle.py"
+LOST_ANSWERS = "oldhost_sync/policy/lost_answers.py"
+HALT_RESOLUTION = "oldhost_sync/store/ledger/halt_resolution.py"
+HALT_COUNT = "oldhost_sync/store/ledger/halt_count.py"
+SESSION = "activities/session.py"
+
+MUTANTS = (
+    # ------------------------------------------------------------------------------- yes and no in a form of their own
+    Mutant(
+        "only 200 is a yes",
+        (Patch("oldhost_sync/oldhost/wire.py", "HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES", "status == HTTPStatus.OK"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "an empty yes is an apply whatever the count says",
+        (Patch(NONCE_QUESTION, "isinstance(answer, Unlisted) and told == Expected(nonce + 1)", "isinstance(answer, Unlisted)"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "a count that moved on by more than ours makes an empty yes an apply",
+        (Patch(NONCE_QUESTION, "told == Expected(nonce + 1)", "isinstance(told, Expected) and told.nonce > nonce"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "an empty yes costs a session",
+        (Patch(NONCE_QUESTION, "empty = isinstance(answer, Unlisted) and", "empty = False and"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "202 says that it is done",
+        (Patch(NONCE_QUESTION, "HTTPStatus.CREATED, HTTPStatus.NO_CONTENT", "HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "a foreign page that says 200 is an empty yes",
+        (Patch(NONCE_QUESTION, " and not response.body.strip()", ""),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "a rejection without a count uses its nonce, whatever the host counts",
+        (Patch(NONCE_QUESTION, "open_ended = isinstance(answer, Rejected) and not answer.is_told", "open_ended = False"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "a rejection without a count never uses its nonce",
+        (Patch(NONCE_QUESTION, "isinstance(answer, Rejected) and told == Expected(nonce)", "isinstance(answer, Rejected)"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    # --------------------------------------------------------------------------------------------- the pace, the causes
+    Mutant(
+        "the pauses after refusals do not grow",
+        (Patch(CONNECTION_PACE, "QUESTION_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)", "QUESTION_PAUSES = (1.0,)"),),
+        levels=(PACE,),
+    ),
+    Mutant(
+        "the pauses grow to eight seconds only",
+        (Patch(CONNECTION_PACE, "(1.0, 2.0, 4.0, 8.0, 16.0, 30.0)", "(1.0, 2.0, 4.0, 8.0)"),),
+        levels=(PACE,),
+    ),
+    Mutant(
+        "Retry-After is no floor",
+        (Patch(CONNECTION_PACE, "max(pause, min(asked, seconds_max))", "pause"),),
+        levels=(PACE,),
+    ),
+    Mutant(
+        "Retry-After has no limit",
+        (Patch(CONNECTION_PACE, "min(asked, seconds_max)", "asked"),),
+        levels=(PACE,),
+    ),
+    Mutant(
+        "Retry-After of a page that is not OldHost's is not read",
+        (Patch("oldhost_sync/oldhost/expected_nonce.py", "RefusedRequest(response.status, response.seconds_asked)", "RefusedRequest(response.status)"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "Retry-After is given in seconds only",
+        (Patch(RETRY_AFTER, "    then, now = _instant(value), _instant(date)\n", "    then, now = None, _instant(date)\n"),),
+        levels=(ANSWER_HEADERS,),
+    ),
+    Mutant(
+        "a ban lasts as long as its body says, or as configured",
+        (Patch(RETRY_AFTER, "isinstance(answer, Banned | Replay) and answer.retry_after is None", "False"),),
+        levels=(ANSWER_HEADERS,),
+    ),
+    Mutant(
+        "an answered question ends the pauses after refused operations",
+        (Patch(CONNECTION_PACE, "self._refused[operation] = 0\n", "self._refused = {True: 0, False: 0}\n"),),
+        levels=(PACE,),
+    ),
+    Mutant(
+        "refused operations have no pace",
+        (Patch(SHARED_CONNECTION, "if isinstance(answer, Unlisted) and refusal.is_of_us:", "if False:"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "a pause before a connection is not kept",
+        (Patch(RECOVERY, "if (early := self.pace.postpones(self.clock())) is not None:", "if (early := None) is not None:"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "a good answer leaves the pauses as they are",
+        (Patch(RECOVERY, "            self.pace.answered(operation=False)\n", ""),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "each worker's pauses begin anew",
+        (Patch(LIFECYCLE, "        if event.reason in REFUSALS:  # each worker counts for itself\n", "        if False:\n"),),
+        levels=(REFUSING_HOSTS,),
+    ),
+    Mutant(
+        "refused credentials are a refusal as any other",
+        (Patch(REFUSED_REQUEST, 'return "credentials"', 'return "refused"'),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "the settle time hides why a host can't be asked",
+        (Patch(RECOVERY, 'also = f"; {early.message}"', 'also = ""'),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "the settle time hides that a host refuses us",
+        (Patch(RECOVERY, '_REFUSED = REFUSALS | {"ban"}', '_REFUSED = frozenset({"ban"})'),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "a silent host can't be reached",
+        (Patch(RECOVERY, 'self._come_back("silent", f"OldHost takes the connection and our request: {error}")', 'self._come_back("connection", str(error))'),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "a host that is too slow is told of without the setting",
+        (Patch("oldhost_sync/oldhost/connection.py", " (SYNC_REQUEST_TIMEOUT_SECONDS)", ""),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "a ban lasts no longer than the setting",
+        (Patch("oldhost_sync/oldhost/limits.py", "return self.ban_seconds if retry_after is None else retry_after", "return min(self.ban_seconds, retry_after or self.ban_seconds)"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "in a long ban nobody asks again",
+        (Patch("oldhost_sync/oldhost/limits.py", "return not 0 <= told_ms_ago < 1000 * self.ban_seconds", "return told_ms_ago < 0"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "in a long ban the writer sleeps until its end",
+        (Patch("oldhost_sync/policy/breaker.py", "return min(self.until_ms, self.told_at_ms + self.ask_again_ms)", "return self.until_ms"),),
+        levels=(REFUSING_HOSTS,),
+    ),
+    # ------------------------------------------------------------------------------------------ how a connection ended
+    Mutant(
+        "stray bytes are a host without keep-alive",
+        (Patch(CONNECTION_END, "    if ending is ConnectionEnd.STRAY:\n", "    if False:\n"),),
+        levels=(PACE,),
+    ),
+    Mutant(
+        "a host that gives some answers lacks keep-alive",
+        (Patch(CONNECTION_END, "ending is ConnectionEnd.QUIET and answers > 1", "False"),),
+        levels=(PACE,),
+    ),
+    Mutant(
+        "HTTP/1.0 is a close that was announced",
+        (Patch(RESPONSE, "ConnectionEnd.OLD_VERSION if self._is_old else keeps", "keeps if not self._is_old else ConnectionEnd.ANNOUNCED"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "sessions that answers break again and again are told to nobody",
+        (Patch(LOST_ANSWERS, "                alerts.sessions_break(BROKEN_SESSIONS_ALERT, reason)\n", "                pass\n"),),
+        levels=(REFUSING_HOSTS,),
+    ),
+    Mutant(
+        "sessions that broke long ago count",
+        (Patch(LOST_ANSWERS, "now_ms - self.broken_at_ms[0] <= BROKEN_SESSIONS_MS", "True"),),
+        levels=(REFUSING_HOSTS,),
+    ),
+    Mutant(
+        "the alert about broken sessions stays open",
+        (Patch(LOST_ANSWERS, "            alerts.sessions_hold()\n", "            pass\n"),),
+        levels=(REFUSING_HOSTS,),
+    ),
+    Mutant(
+        "a ban breaks a session",
+        (Patch(LOST_ANSWERS, 'frozenset({"", "banned", "replay"})', 'frozenset({"", "replay"})'),),
+        levels=(REFUSING_HOSTS,),
+    ),
+    # ------------------------------------------------------------------------------------------- halts without a cause
+    Mutant(
+        "a halt whose count fits again takes two decisions",
+        (Patch(HALT_RESOLUTION, " and expected != (last or 0) + 1:", ":"),),
+        levels=(RESOLVES,),
+    ),
+    Mutant(
+        "nobody asks whether a halted host's count fits again",
+        (Patch(SESSION, "count = self.count(host)", "count = Count(None, 'not asked')"),),
+        levels=(HALTED_COUNT,),
+    ),
+    Mutant(
+        "a count that does not fit is told as one that does",
+        (Patch(HALT_COUNT, " or count.nonce != ledger.last_applied_nonce + 1:", ":"),),
+        levels=(HALT_DECISIONS,),
+    ),
+    Mutant(
+        "a count that fits again does not show on the halt",
+        (Patch(HALT_COUNT, "    return show(connection, host, ledger, count.nonce, why)\n", "    return why\n"),),
+        levels=(HALTED_COUNT,),
+    ),
+    # ---------------------------------------------------------------------------------------------- names and addresses
+    Mutant(
+        "an address that stays silent is tried first again",
+        (Patch(CONNECTOR, "in_vain=not connection.has_served", "in_vain=False"),),
+        levels=(ADDRESSES,),
+    ),
+    Mutant(
+        "an address that takes no connection is tried first again",
+        (Patch(CONNECTOR, "                self._note((family, address), in_vain=True)\n", ""),),
+        levels=(ADDRESSES,),
+    ),
+    Mutant(
+        "a proxy's page is a good answer of an address",
+        (Patch("oldhost_sync/oldhost/connection.py", 'self.has_served or response.body.startswith(b"{")', "True"),),
+        levels=(ADDRESSES,),
+    ),
+    Mutant(
+        "one look-up that finds another address ends the session",
+        (Patch(NAME_WATCH, "LOOK_UPS_TO_MOVE = 3", "LOOK_UPS_TO_MOVE = 1"),),
+        levels=(ADDRESSES,),
+    ),
+    Mutant(
+        "look-ups that find other addresses each time agree",
+        (Patch(NAME_WATCH, "self._times + 1 if is_same else 1", "self._times + 1"),),
+        levels=(ADDRESSES,),
+    ),
+    Mutant(
+        "a name server that is away proves a move",
+        (Patch(NAME_WATCH, "        if not found:  # the name server is away, which proves nothing\n            return\n", ""),),
+        levels=(ADDRESSES,),
+    ),
+    Mutant(
+        "a session stays with an address that its name has left",
+        (Patch(SESSION, "if self._connector(host).has_moved():", "if False:"),),
+        levels=(MOVED_NAME,),
+    ),
+    Mutant(
+        "a password in OldHost's address is dropped",
+        (Patch(ADDRESS, "    if has_credentials(url):\n", "    if False:\n"),),
+        levels=(SETTINGS,),
+    ),
+    Mutant(
+        "an international name is taken as it is",
+        (Patch(ADDRESS, "    if not url.isascii():\n", "    if False:\n"),),
+        levels=(SETTINGS,),
+    ),
+    Mutant(
+        "a path in OldHost's address is dropped",
+        (Patch(ADDRESS, 'more = parts.path.strip("/") or parts.query or parts.fragment', 'more = ""'),),
+        levels=(SETTINGS,),
+    ),
+    Mutant(
+        "a zone in OldHost's address is dropped",
+        (Patch(ADDRESS, "    if not _NAME.fullmatch(parts.hostname):\n", "    if not parts.hostname:\n"),),
+        levels=(SETTINGS,),
+    ),
+)  # fmt: skip

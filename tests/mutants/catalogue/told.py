@@ -1,0 +1,70 @@
+"""Wrong ideas about what people are told, and about who is signed in."""
+
+from __future__ import annotations
+
+from tests.mutants.levels import (
+    APART_UNIT,
+    FAR_WORKERS,
+    QUEUES,
+    SIGN_IN,
+    SITUATION,
+)
+from tests.mutants.mutant import Mutant, Patch
+
+SITUATION_VIEW = "oldhost_sync/api/situation.py"
+TASK_QUEUE = "oldhost_sync/temporal/task_queue.py"
+HOST_CHECKS = "oldhost_sync/relay/host_checks.py"
+LAYOUT = "oldhost_sync/console/layout.py"
+
+MUTANTS = (
+    Mutant(
+        "what Temporal says of a worker that is gone hides its own last report",
+        (Patch(SITUATION_VIEW, "    if silence := worker_silence(workers):\n", "    if silence := worker_silence(()):\n"),),
+        levels=(SITUATION,),
+    ),
+    Mutant(
+        "a look that takes too long hides the reason that was known",
+        (Patch("oldhost_sync/api/situation_reader.py", "before if before.trouble and seen.kind == SILENCE else seen", "seen"),),
+        levels=(SITUATION,),
+    ),
+    Mutant(
+        "a task queue whose tasks go to others is not told of",
+        (Patch(TASK_QUEUE, "    if current is None or not current.deployment_name:\n", "    if True:\n"),),
+        levels=(QUEUES,),
+    ),
+    Mutant(
+        "a command that brings the tasks back names no deployment",
+        (Patch(TASK_QUEUE, "{command} {shlex.quote(current.deployment_name)}", "{command}"),),
+        levels=(QUEUES,),
+    ),
+    Mutant(
+        "one look that finds a database far away is told",
+        (Patch(HOST_CHECKS, "if far is not None and before:", "if far is not None:"),),
+        levels=(FAR_WORKERS,),
+    ),
+    Mutant(
+        "a database that is near again is told as far",
+        (Patch(HOST_CHECKS, "        elif far is None and before is not False:\n", "        elif far is None and before is None:\n"),),
+        levels=(FAR_WORKERS,),
+    ),
+    Mutant(
+        "what waits apart is told of at its first try",
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "if entity is not None and tries > 1:", "if entity is not None:"),),
+        levels=(APART_UNIT,),
+    ),
+    Mutant(
+        "browsers may use plain HTTP after TLS",
+        (Patch("oldhost_sync/console/door.py", "if self._layout.secure else []", "if False else []"),),
+        levels=(SIGN_IN,),
+    ),
+    Mutant(
+        "a cookie that another site has set is a sign-in",
+        (Patch(LAYOUT, "HOST_PREFIX if self.secure else ''", "''"),),
+        levels=(SIGN_IN,),
+    ),
+    Mutant(
+        "who signs out stays signed in elsewhere",
+        (Patch("oldhost_sync/console/sign_ins.py", "            console_sessions.end_session(connection, self._host, sign_in.digest)\n", ""),),
+        levels=(SIGN_IN,),
+    ),
+)  # fmt: skip
