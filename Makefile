@@ -21,7 +21,7 @@ export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb client chromium galera composes demo up test check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
+.PHONY: help setup mariadb client chromium galera composes promtool demo up test check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,13 +34,13 @@ demo: $(VENV)/.runs mariadb  ## the half-hour peak, time-compressed, with a ban 
 up: $(VENV)/.runs mariadb  ## the whole product on this machine, until Ctrl-C
 	$(BIN)/oldhost-sync up
 
-test: setup chromium galera composes  ## all tests, the quick ones first
+test: setup chromium galera composes promtool  ## all tests, the quick ones first
 	$(PYTEST) -m "not exhaustive" $(PYTEST_OPTIONS)
 
 exhaustive: setup  ## every single fault, and every pair while an operation is in doubt
 	$(BIN)/python -m pytest -m exhaustive tests/exhaustive
 
-check: composes lint fast  ## linters, types, import contracts and the fast tests
+check: composes promtool lint fast  ## linters, types, import contracts and the fast tests
 
 fast: $(VENV)/.installed  ## the fast tests
 	$(PYTEST) -q -m "not slow and not exhaustive" $(FAST) $(PYTEST_OPTIONS)
@@ -129,6 +129,15 @@ GALERA = /usr/lib/galera/libgalera_smm.so
 
 galera:
 	$(if $(shell command -v apt-get),$(call need,$(GALERA),galera-4,Galera (for the tests of a cluster),Galera 4))
+
+# Only the tool, without the service of its package.
+promtool: $(VENV)/.installed
+	@if command -v promtool >/dev/null || test -e $(BIN)/promtool; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null; then \
+		echo "promtool is missing: install Prometheus so that 'promtool' is found." >&2; exit 1; fi; \
+	echo "Fetching promtool ..."; \
+	folder=$$(mktemp -d) && (cd "$$folder" && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .) && \
+	cp "$$folder/usr/bin/promtool" $(BIN)/promtool; code=$$?; rm -rf "$$folder"; exit $$code
 
 # $(call need,program or file,Debian's package,what it is,what to install elsewhere); none of the packages starts a service.
 define need
