@@ -42,8 +42,9 @@ class Dependencies:
     tracer: Tracer | None = None
     of_each_token: Quotas = field(default_factory=Quotas)
     last_refusal: LastRefusal = field(default_factory=LastRefusal)
-    # The tokens of each host that this process serves, SYNC_HOST's first; empty: it serves only `host`.
+    # The tokens and the writer of each host that this process serves, SYNC_HOST's first; empty: it serves only `host`.
     tokens_by_host: Mapping[str, Tokens] = field(default_factory=dict)
+    writers_by_host: Mapping[str, WriterLink] = field(default_factory=dict)
     books: BookCount = field(init=False)
     commits: GroupCommit = field(init=False)
     planner: PlannerProcess = field(init=False)

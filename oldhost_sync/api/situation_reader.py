@@ -48,6 +48,11 @@ class Observation(Generic[T]):
     step: str = ""
 
 
+def trouble_of(problem: Problem) -> Observation[Any]:
+    detail = str(problem.content["detail"]).removeprefix(_NOT_A_WRITE)
+    return Observation(trouble=detail, kind=problem.kind, step=problem.cure)
+
+
 class Query(Generic[T]):
     """One query, of which at most one call is in progress."""
 
@@ -80,10 +85,24 @@ class Query(Generic[T]):
         try:
             return Observation(task.result())
         except Problem as problem:
-            detail = str(problem.content["detail"]).removeprefix(_NOT_A_WRITE)
-            return Observation(trouble=detail, kind=problem.kind, step=problem.cure)
+            return trouble_of(problem)
         except StoreError as error:
             return Observation(trouble=str(error), kind="database-away")
+
+
+def observed(at: datetime, writer: Observation[dict[str, Any]], condition: Observation[HostCondition]) -> Observations:
+    """What was found of writer and database, to be judged."""
+    return Observations(
+        at,
+        writer.value,
+        writer.trouble,
+        writer.kind,
+        condition.value,
+        condition.trouble,
+        writer.since,
+        condition.since,
+        writer.step,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +145,9 @@ class SituationReader:
         )
         lanes = writer.value.get("lanes", {}) if writer.value else (await self._lanes.see()).value
         at = datetime.now(UTC)
-        sight = Observations(
-            at,
-            writer.value,
-            writer.trouble,
-            writer.kind,
-            condition.value,
-            condition.trouble,
-            writer.since,
-            condition.since,
-            writer.step,
-        )
         return View(
             at=at,
-            situation=judge(sight),
+            situation=judge(observed(at, writer, condition)),
             writer=writer.value,
             condition=condition.value,
             status=status.value,

@@ -96,21 +96,31 @@ class TemporalWriterLink:
         return answer
 
     def _problem(self, error: WriterError) -> Problem:
-        if isinstance(error, UpdateRefused):
-            reason = str(error) or "It gave no reason."
-            return Problem(409, "refused", f"The writer refused to {error.name}", reason, "See GET /api/writer/status.")
-        if isinstance(error, WriterBusy):
-            return writer_busy(str(error), may_be_done=error.may_be_done)
-        if not isinstance(error, WriterUnavailable):
-            assert isinstance(error, QueryRefused)
-            return Problem(409, "query-refused", "The writer can't answer this query", str(error), "Check the query.")
-        if error.cause is Cause.NO_WRITER:
-            ended = "the writer was never started, or has ended; the relay starts it"
-            return writer_away(ended, "writer-missing", may_be_done=error.may_be_done)
-        kind = _PROBLEM_KINDS.get(error.cause, "writer-away")
-        away = partial(writer_away, str(error) or "Temporal or the worker does not answer", kind, cure=error.cure)
-        self._circuit.failed(self._clock(), away)
-        return away(may_be_done=True) if error.may_be_done else self._circuit.problem()
+        if not isinstance(error, WriterUnavailable) or error.cause is Cause.NO_WRITER:
+            return problem_of(error)
+        self._circuit.failed(self._clock(), partial(_away, error))
+        return problem_of(error) if error.may_be_done else self._circuit.problem()
+
+
+def problem_of(error: WriterError) -> Problem:
+    if isinstance(error, UpdateRefused):
+        reason = str(error) or "It gave no reason."
+        return Problem(409, "refused", f"The writer refused to {error.name}", reason, "See GET /api/writer/status.")
+    if isinstance(error, WriterBusy):
+        return writer_busy(str(error), may_be_done=error.may_be_done)
+    if not isinstance(error, WriterUnavailable):
+        assert isinstance(error, QueryRefused)
+        return Problem(409, "query-refused", "The writer can't answer this query", str(error), "Check the query.")
+    if error.cause is Cause.NO_WRITER:
+        ended = "the writer was never started, or has ended; the relay starts it"
+        return writer_away(ended, "writer-missing", may_be_done=error.may_be_done)
+    return _away(error, may_be_done=error.may_be_done)
+
+
+def _away(error: WriterUnavailable, *, may_be_done: bool = False) -> Problem:
+    kind = _PROBLEM_KINDS.get(error.cause, "writer-away")
+    reason = str(error) or "Temporal or the worker does not answer"
+    return writer_away(reason, kind, cure=error.cure, may_be_done=may_be_done)
 
 
 MAY_BE_DONE = " The act may still be carried out."

@@ -1,10 +1,12 @@
-"""`status`: the writer's own state, and the books. If one of them can't be read, the other is still shown."""
+"""`status`: the state as the console's banner says it, the writer's own figures, and the books. If one of them can't be
+read, the others are still shown.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -14,21 +16,23 @@ from rich.live import Live
 from rich.text import Text
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.api.situation import Situation, Stop, Tone, judge
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows, shown, span
 from oldhost_sync.cli.writer import client
 from oldhost_sync.environment import settings
 from oldhost_sync.explanations import explain
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.phrases import quantity
+from oldhost_sync.policy.phrases import instant, quantity
 from oldhost_sync.settings import Settings
-from oldhost_sync.store.alerts import RaisedAlert, list_alerts
+from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import UnknownHost
 from oldhost_sync.store.outbox.books import Books
 from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views import overview
+from oldhost_sync.store.views.host_condition import HostCondition, read_condition
 from oldhost_sync.temporal.writer_client import WriterError
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
@@ -41,13 +45,14 @@ CLASSES = [cls.value for cls in PriorityClass]
 
 @dataclass
 class StatusFindings:
-    """What one query found. `troubles`: why a part is missing; `alerts`: the newest open ones."""
+    """What one query found. `troubles`: why a part is missing; `alerts`: the worst open ones."""
 
     host: str
     writer: dict[str, Any] | None = None
     database: dict[str, Any] | None = None
     alerts: list[RaisedAlert] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
+    situation: Situation | None = None
 
 
 def add_to(app: typer.Typer) -> None:
@@ -72,7 +77,8 @@ def status(
     finally:
         look.close()
     if as_json:
-        print_json({"host": seen.host, "writer": seen.writer, **(seen.database or {"books": None, "ledger": None})})
+        found = {"situation": asdict(seen.situation) if seen.situation else None, "writer": seen.writer}
+        print_json({"host": seen.host, **found, **(seen.database or {"books": None, "ledger": None})})
     elif seen.writer or seen.database:
         console().print(picture(seen))
     for trouble in seen.troubles:
@@ -90,38 +96,45 @@ class StatusReader:
         self._writer = client(config)
 
     async def once(self) -> StatusFindings:
+        from oldhost_sync.api.situation_reader import Observation, observed, trouble_of
+        from oldhost_sync.api.writer_link import problem_of
+
         seen = StatusFindings(self._config.host)
+        condition: Observation[HostCondition] = Observation()
+        writer: Observation[dict[str, Any]] = Observation()
         try:
-            seen.database, seen.alerts = await asyncio.to_thread(self._read)
+            seen.database, found = await asyncio.to_thread(self._read)
+            seen.alerts, condition = found.alerts[:ALERTS_SHOWN], Observation(found)
         except Exception as error:  # noqa: BLE001 - reported below, or raised again
             seen.troubles.append(_message_of(error))
             if isinstance(error, UnknownHost):
                 return seen
+            condition = Observation(trouble=seen.troubles[-1])
         try:
             seen.writer = await self._writer.query("status")
+            writer = Observation(seen.writer)
         except WriterError as error:
             seen.troubles.append(str(explain(error)))
+            writer = trouble_of(problem_of(error))
+        seen.situation = judge(observed(datetime.now(UTC), writer, condition))
         return seen
 
     def close(self) -> None:
         if self._engine is not None:
             self._engine.dispose()
 
-    def _read(self) -> tuple[dict[str, Any], list[RaisedAlert]]:
+    def _read(self) -> tuple[dict[str, Any], HostCondition]:
         host = self._config.host
         if self._engine is None:
             engine = create_engine(self._config.need_database_url(), pool_size=1)
             check_database(engine, (host,))
             self._engine = engine
-        found, alerts = run_in_transaction(
+        found, condition = run_in_transaction(
             self._engine,
-            lambda connection: (
-                overview.read_status(connection, host),
-                list_alerts(connection, host, limit=ALERTS_SHOWN),
-            ),
+            lambda connection: (overview.read_status(connection, host), read_condition(connection, host)),
         )
         found["books"]["balance"] = Books(**found["books"]).balance
-        return found, alerts
+        return found, condition
 
 
 def _message_of(error: Exception) -> str:
@@ -156,20 +169,22 @@ def picture(seen: StatusFindings) -> Group:
     return Group(*[part for each in parts for part in (each, Text())][:-1])
 
 
+_STYLES = {Tone.GOOD: "bold green", Tone.CALM: "bold", Tone.WARNING: "bold yellow", Tone.BAD: "bold red"}
+
+
 def _headline(seen: StatusFindings) -> Text:
-    writer = seen.writer
-    if writer is None:
-        return Text.assemble((seen.host, "bold"), "  ", ("UNKNOWN", "bold red"), "  the writer can't be asked")
-    good = writer["state"] == "SENDING"
-    text = Text.assemble(
-        (str(writer["host"]), "bold"), "  ", (str(writer["state"]), "bold green" if good else "bold red")
-    )
-    if writer["breaker"]["reason"]:
-        text.append(f"  {writer['breaker']['reason']}")
-    if writer["breaker"]["remaining_ms"]:
-        text.append(f" (the ban lasts another {span(writer['breaker']['remaining_ms'])})")
-    if writer["paused"]:
-        text.append(f"  paused by {writer['paused']['operator']}: {writer['paused']['reason']}")
+    """The banner of the console."""
+    told = seen.situation
+    if told is None:
+        return Text.assemble((seen.host, "bold"), "  ", ("UNKNOWN", "bold red"))
+    text = Text.assemble((seen.host, "bold"), "  ", (told.word, _STYLES[told.tone]), f"  {told.why}")
+    for also in told.also:
+        text.append_text(Text.assemble("\nand ", (also.word, "bold red"), f"  {also.why}"))
+    stops: tuple[Situation | Stop, ...] = (told, *told.also)
+    for stop in stops:
+        if stop.until:
+            text.append(f"\n{stop.word}, at least until {instant(stop.until)}")
+    text.append_text(Text.assemble("\n", ("Next: ", "bold"), told.next_step))
     return text
 
 

@@ -7,7 +7,7 @@ import getpass
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oldhost_sync.environment import database
 from oldhost_sync.policy.actor import Actor, at_the_terminal
@@ -18,6 +18,9 @@ from oldhost_sync.temporal.client import connect
 from oldhost_sync.temporal.writer_client import Cause, WriterClient, WriterUnavailable
 from oldhost_sync.user_errors import WRONG, CliError
 from workflows.messages import OperatorRequest
+
+if TYPE_CHECKING:
+    from oldhost_sync.api.writer_link import TemporalWriterLink
 
 # A query needs one workflow task: milliseconds, unless no worker runs.
 QUERY_SECONDS_MAX = 5.0
@@ -32,6 +35,13 @@ def client(settings: Settings) -> WriterClient:
         update_seconds=UPDATE_SECONDS_MAX,
         connect=partial(connect, keys=encryption_keys(settings)),
     )
+
+
+def link(settings: Settings, host: str) -> TemporalWriterLink:
+    """As the API asks a writer: with its words for a writer that does not answer."""
+    from oldhost_sync.api.writer_link import TemporalWriterLink
+
+    return TemporalWriterLink(host, partial(connect, keys=encryption_keys(settings)))
 
 
 def query(settings: Settings, name: str, *arguments: object) -> Any:

@@ -7,19 +7,22 @@ from starlette.responses import Response
 
 from oldhost_sync.api.access.auth import WATCHERS, caller_of
 from oldhost_sync.api.host_apps import HOSTS
+from oldhost_sync.api.host_list import list_of
 from oldhost_sync.console.layout import PREFIX
-from oldhost_sync.console.page import Adder, Page
-from oldhost_sync.store.views.host_list import read_hosts
+from oldhost_sync.console.page import Adder, Console, Page
 
 
 class HostsPage(Page):
     title = "Hosts"
     path = f"{PREFIX}/{HOSTS}"
 
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._list = list_of(console.dependencies)
+
     def mount(self, add: Adder) -> None:
         add("GET", self.path, self.show, WATCHERS)
 
     async def show(self, request: Request) -> Response:
         names = self.console.dependencies.hosts_for(caller_of(request).name)
-        found = await self.console.dependencies.database.run(lambda connection: read_hosts(connection, names))
-        return self.page(request, "hosts.html", hosts=found)
+        return self.page(request, "hosts.html", hosts=await self._list.lines(names))

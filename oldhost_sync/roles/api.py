@@ -47,16 +47,18 @@ def build(settings: Settings) -> Dependencies:
     """The dependencies of the routes. Opens no connection: the API also starts while MariaDB or Temporal is away."""
     hosts = settings.hosts()
     tokens = {host: _tokens(settings, host) for host in hosts}
+    writers = {host: _writer(settings, host) for host in hosts}
     engine = connect_for_api(settings.need_database_url(), limits.database_connections(len(hosts)))
     return Dependencies(
         host=settings.host,
         tokens=tokens[settings.host],
         database=Database(engine, hosts=len(hosts)),
-        writer=_writer(settings, settings.host),
+        writer=writers[settings.host],
         policy=temporal.writer_policy(settings),
         tracer=role_tracer(settings, "api"),
         of_each_token=Quotas(settings.quota_requests, settings.quota_changes, settings.quota_emergencies),
         tokens_by_host=tokens,
+        writers_by_host=writers,
     )
 
 
@@ -76,7 +78,8 @@ def serve_others(app: FastAPI, home: Dependencies, settings: Settings) -> None:
     """Add the other hosts of SYNC_OLDHOST_URLS: an application for each, sharing the database connections."""
     others = {}
     for host in settings.hosts()[1:]:
-        dependencies = replace(home, host=host, tokens=home.tokens_by_host[host], writer=_writer(settings, host))
+        tokens, writer = home.tokens_by_host[host], home.writers_by_host[host]
+        dependencies = replace(home, host=host, tokens=tokens, writer=writer)
         others[host] = create_app(dependencies, console_of(settings))
     app.add_middleware(HostApps, home=settings.host, others=others)
     app.state.others = tuple(others.values())

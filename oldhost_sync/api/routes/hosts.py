@@ -11,20 +11,16 @@ from pydantic import BaseModel, Field
 from oldhost_sync.api.access.auth import READERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.host_apps import HOSTS
-from oldhost_sync.store.views.host_list import read_hosts
-
-_STATES = (
-    "HALTED, BANNED, PAUSED, IDLE (no change waits), SENDING (changes wait, and an operation was answered in the last "
-    "minute) or WAITING (none was)"
-)
+from oldhost_sync.api.host_list import list_of
+from oldhost_sync.api.situation import Word
 
 
 class ServedHost(BaseModel):
-    """One host, as far as the database knows; GET /api/hosts/{host}/situation says whether its writer runs."""
+    """One host, as GET /api/hosts/{host}/situation judges it."""
 
     host: str = Field(examples=["oldhost"])
-    state: str = Field(description=_STATES, examples=["SENDING"])
-    why: str = Field(description="Why sending is stopped; empty if it is not stopped")
+    state: str = Field(description=", ".join(Word), examples=["SENDING"])
+    why: str = Field(description="What keeps the writer from sending, or what it does")
     oldest_waiting_at: datetime | None = Field(description="When its oldest waiting change was accepted")
     open_alerts: int
 
@@ -36,6 +32,7 @@ class ServedHosts(BaseModel):
 class HostRoutes:
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
+        self._list = list_of(dependencies)
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "hosts")
@@ -45,5 +42,4 @@ class HostRoutes:
     async def list(self, request: Request) -> ServedHosts:
         """All other paths also exist for each host: `/api/hosts/{host}/changes` is `/api/changes` of that host."""
         names = self._dependencies.hosts_for(caller_of(request).name)
-        found = await self._dependencies.database.run(lambda connection: read_hosts(connection, names))
-        return ServedHosts(hosts=[ServedHost(**asdict(each)) for each in found])
+        return ServedHosts(hosts=[ServedHost(**asdict(each)) for each in await self._list.lines(names)])

@@ -337,7 +337,11 @@ def test_a_file_can_be_checked_without_recording(command: Command, tmp_path: Pat
 
 def test_a_pause_is_shown_refused_twice_and_ended(command: Command) -> None:
     assert command("pause", "--reason", "quiet please", "--operator", "anna").code == 0
-    assert "paused by anna: quiet please" in command("status").out
+    told = command("status", "--json").json["situation"]
+    assert (told["word"], told["why"]) == ("PAUSED", "anna (command-line, not verified) paused it: quiet please.")
+    assert f"PAUSED  {told['why']}" in command("status").out
+    (line,) = (each for each in command("hosts", "--json").json["hosts"] if each["host"] == "oldhost")
+    assert (line["state"], line["why"]) == (told["word"], told["why"])
     again = command("pause", "--reason", "x")
     assert again.code == 1
     assert "already paused by anna" in again.err

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from oldhost_sync.api.situation import Observations, Situation, Stop, Tone, Word, judge
 from oldhost_sync.cli import completion
 from oldhost_sync.cli.main import run
 from oldhost_sync.cli.output import Screen, rows
@@ -59,22 +60,33 @@ def test_the_banner_and_the_open_alerts_come_first() -> None:
     books = dict.fromkeys(("accepted", "waiting"), 0) | {"balance": True}
     figures = {"books": books, "ledger": None, "oldest_waiting_at": None, "open_alerts": 3,
                "emergency_breaches": {"incidents": 0}}  # fmt: skip
-    lines = [line for line in printed(picture(StatusFindings("oldhost", writer, figures, alerts)), 100) if line.strip()]
-    assert lines[0].startswith(f"oldhost  {writer['state']}")
-    assert lines[1:5] == [
+    since, until = datetime(2026, 11, 27, 3, tzinfo=UTC), datetime(2026, 11, 27, 4, tzinfo=UTC)
+    ban = Stop(Word.BANNED, "OldHost refuses everything.", since, until)
+    told = Situation(Word.PAUSED, Tone.BAD, "anna paused it: quiet.", "Resume it.", since, also=(ban,))
+    found = StatusFindings("oldhost", writer, figures, alerts, situation=told)
+    lines = [line for line in printed(picture(found), 100) if line.strip()]
+    assert lines[:4] == [
+        "oldhost  PAUSED  anna paused it: quiet.",
+        "and BANNED  OldHost refuses everything.",
+        "BANNED, at least until 2026-11-27 04:00:00 UTC",
+        "Next: Resume it.",
+    ]
+    assert lines[4:8] == [
         "3 open alerts",
         "critical ban: about ban",
         "warning forecast: about forecast (ada is handling it)",
         "and 1 more: oldhost-sync alerts",
     ]
-    assert lines[5].startswith("lane")
+    assert lines[8].startswith("lane")
 
 
 def test_a_writer_that_can_t_be_asked_is_told_first() -> None:
-    lines = [
-        line for line in printed(picture(StatusFindings("oldhost", troubles=["Temporal is away"])), 100) if line.strip()
-    ]
-    assert lines == ["oldhost  UNKNOWN  the writer can't be asked", "Temporal is away"]
+    told = judge(Observations(datetime.now(UTC), writer_away="Temporal does not answer"))
+    found = StatusFindings("oldhost", troubles=["Temporal is away"], situation=told)
+    lines = [line for line in printed(picture(found), 200) if line.strip()]
+    assert lines[0] == "oldhost  NO WRITER  Temporal does not answer."
+    assert lines[1].startswith("Next: Check that Temporal and a worker are running.")
+    assert lines[2:] == ["Temporal is away"]
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
