@@ -131,7 +131,7 @@ galera:
 	$(if $(shell command -v apt-get),$(call need,$(GALERA),galera-4,Galera (for the tests of a cluster),Galera 4))
 
 # Only the tool, without the service of its package.
-promtool: $(VENV)/.installed
+promtool: $(VENV)/.installed  ## the tool that tries the rules of Prometheus, without its server
 	@if command -v promtool >/dev/null || test -e $(BIN)/promtool; then exit 0; fi; \
 	if ! command -v apt-get >/dev/null; then \
 		echo "promtool is missing: install Prometheus so that 'promtool' is found." >&2; exit 1; fi; \
