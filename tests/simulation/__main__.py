@@ -1,4 +1,8 @@
-"""`python -m tests.simulation --seed N` replays one seed, event by event; `--seeds N` plays N of them and sums up."""
+"""`python -m tests.simulation --seed N` replays one seed, event by event; `--seeds N` plays N of them and sums up.
+
+`--digests FILE` writes the digest of each seed's event log: a change that decides nothing otherwise leaves
+all as they were.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -27,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes to play them in")
     parser.add_argument("--stop-at-first", action="store_true", help="one failing seed is enough")
+    parser.add_argument("--digests", type=Path, help="write the digest of each seed's event log into this file")
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no events")
     given = parser.parse_args(arguments)
     console = Console()
@@ -35,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = range(given.start, given.start + given.seeds)
     corpus = play_many(seeds, given.workers, console, quiet=given.quiet, stop_at_first=given.stop_at_first)
     show(corpus, console)
+    if given.digests:
+        given.digests.write_text(corpus.digest_lines)
     never = corpus.sometimes.missing() if corpus.runs >= 1000 else []
     for what in never:
         console.print(f"[red]never met: {what}")

@@ -27,6 +27,7 @@ class Corpus:
     failed: list[Verdict] = field(default_factory=list)
     sometimes: Sometimes = field(default_factory=Sometimes)
     faults: dict[str, int] = field(default_factory=dict)
+    digests: dict[int, str] = field(default_factory=dict)
 
     def add(self, verdict: Verdict) -> None:
         self.runs += 1
@@ -35,10 +36,16 @@ class Corpus:
         self.changes += verdict.changes
         self.worst_recovery_s = max(self.worst_recovery_s, verdict.recovery_s)
         self.sometimes.add(verdict.sometimes)
+        self.digests[verdict.seed] = verdict.digest
         for name, count in verdict.faults.items():
             self.faults[name] = self.faults.get(name, 0) + count
         if verdict.violations:
             self.failed.append(verdict)
+
+    @property
+    def digest_lines(self) -> str:
+        """A line for each seed: its number and the digest of its event log."""
+        return "".join(f"{seed} {digest}\n" for seed, digest in sorted(self.digests.items()))
 
     @property
     def faults_injected(self) -> int:

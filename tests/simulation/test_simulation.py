@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.__main__ import main
 from tests.simulation.corpus import replay_command, simulate
 from tests.simulation.shape import Verdict
 from tests.simulation.world import play
@@ -33,6 +34,12 @@ def test_a_seed_that_once_failed_keeps_every_promise(seed: int) -> None:
 def test_the_same_seed_is_the_same_run() -> None:
     assert play(7).digest == play(7).digest
     assert play(7).digest != play(8).digest
+
+
+def test_the_digests_of_many_seeds_are_written_in_their_order(tmp_path: Path) -> None:
+    written = tmp_path / "digests.txt"
+    assert main(["--start", "7", "--seeds", "2", "--workers", "2", "--quiet", "--digests", str(written)]) == 0
+    assert written.read_text() == f"7 {play(7).digest}\n8 {play(8).digest}\n"
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4242"])
