@@ -67,6 +67,7 @@ def upgrade() -> None:
         sa.Column("halted", sa.String(length=1024), nullable=True),
         sa.Column("halted_expected_nonce", sa.BigInteger(), nullable=True),
         sa.Column("count_fell_at", sa.BigInteger(), nullable=True),
+        sa.Column("apart_until", MOMENT, nullable=True),
         sa.Column("resolve_mode", sa.String(length=8), nullable=True),
         sa.Column("resolved_epoch", sa.BigInteger(), nullable=True),
         sa.Column("losses_accepted_at", MOMENT, nullable=True),

@@ -126,12 +126,14 @@ class Reconciled:
 class Reservation(list["Reserved | ChangeResult"]):
     """One entry per change id, in order: a nonce with its exact body, or a fate.
 
-    A fate without an outcome: WAITING, because some of `older` go first; or HELD, behind the dead letters in `held`.
+    A fate without an outcome: WAITING, because some of `older` go first, or because it is in `apart` (change id, tries,
+    milliseconds that it still waits); or HELD, behind the dead letters in `held`.
     """
 
     def __init__(self, entries: Iterable[Reserved | ChangeResult] = ()) -> None:
         super().__init__(entries)
         self.older: list[ChangeRef] = []
+        self.apart: list[list[int]] = []
         self.held: list[tuple[EntityKey, list[int]]] = []
 
 

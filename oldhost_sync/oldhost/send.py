@@ -77,6 +77,7 @@ class RunningSend:
         self._refused = RefusedSend(shared, beat)
         self._older: list[ChangeRef] = []
         self._held: list[tuple[EntityKey, list[int]]] = []
+        self._apart: list[list[int]] = []
 
     def run(self, sequence: int, *, urgent: bool = False) -> SendEnded:
         """Reserve, send until the session ends, record. Any error ends the session; one that is neither a LedgerError
@@ -116,6 +117,7 @@ class RunningSend:
             older=[to_wire(ref) for ref in self._older],
             held=[[*entity, dead] for entity, dead in self._held],
             refusal=self._refused.refusal,
+            apart=self._apart,
         )
 
     # ---------------------------------------------------------------------------------------------- reserving, the turn
@@ -139,6 +141,7 @@ class RunningSend:
         self._unreserved = []
         self._older += reserved.older
         self._held += reserved.held
+        self._apart += reserved.apart
         for entry in reserved:
             if isinstance(entry, ChangeResult):
                 self._fates[entry.change_id] = entry

@@ -82,7 +82,8 @@ class SendEnded:
     which lasts that long from now. `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if
     one did. `halted`: why the ledger was halted, if it was; `never_taken`: the change whose first send OldHost called a
     replay. `older`: refs of outstanding changes that must be sent before those refused here, oldest first; `held`:
-    entities with dead letters as [entity_type, entity_id, [change ids]].
+    entities with dead letters as [entity_type, entity_id, [change ids]]. `apart`: [change id, tries, milliseconds] of
+    those that still wait so long, since OldHost refused them or their entity.
     """
 
     fates: list[ChangeResult] = field(default_factory=list)
@@ -96,6 +97,7 @@ class SendEnded:
     held: list[list[Any]] = field(default_factory=list)
     refusal: str = ""
     pace_ms: float = 0.0
+    apart: list[list[int]] = field(default_factory=list)
 
     def older_refs(self) -> list[ChangeRef]:
         """Raises ValueError if one of them is not a valid ref."""

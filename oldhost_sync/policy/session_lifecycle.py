@@ -133,8 +133,8 @@ class SessionLifecycle:
             machine.breaker.agreed()
 
     def _set_apart(self, apart: Sequence[Sequence[int]], now_ms: int) -> None:
-        for change_id, tries in apart:
-            entity = self._machine.coalescer.park(change_id, now_ms + pause_ms(tries))
+        for change_id, tries, *left_ms in apart:
+            entity = self._machine.coalescer.park(change_id, now_ms + (left_ms[0] if left_ms else pause_ms(tries)))
             if entity is not None and tries > 1:
                 self._told_apart = change_id
                 self._machine.alerts.waits_apart(change_id, entity, tries)
@@ -219,6 +219,7 @@ class SessionLifecycle:
         for entity, dead in held:
             machine.load_held(entity, [each for each in dead if each not in machine.coalescer.decided])
         ended, in_doubt = machine.outcomes.record_send(event.fates, ids, now_ms)
+        self._set_apart(event.apart, now_ms)
         if event.service_ms > 0:
             machine.load.served(max(event.service_ms, event.pace_ms))
         if not event.session_open or in_doubt or event.banned_ms > 0:

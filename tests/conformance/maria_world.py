@@ -57,6 +57,7 @@ class MariaWorld:
 
     def age(self, seconds: float) -> None:
         self.execute("UPDATE nonce_requests SET sent_at = sent_at - INTERVAL %s SECOND", seconds)
+        self.execute("UPDATE nonce_requests_archive SET archived_at = archived_at - INTERVAL %s SECOND", seconds)
         self.execute(
             "UPDATE nonce_ledger SET banned_at = banned_at - INTERVAL %s SECOND, "
             "banned_until = banned_until - INTERVAL %s SECOND, ban_told_at = ban_told_at - INTERVAL %s SECOND",

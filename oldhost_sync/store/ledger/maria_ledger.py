@@ -27,7 +27,8 @@ from oldhost_sync.store.ledger.fence import lock, lock_sending, write_sending
 from oldhost_sync.store.ledger.machine_clock import THIS_MACHINE, MachineClock
 from oldhost_sync.store.ledger.precedence import OLDER_MAX, Before, Precedence
 from oldhost_sync.store.ledger.reconciliation import complete_halt, reconcile, take_over
-from oldhost_sync.store.ledger.reservation import Candidate, entry_of, was_lost, why_lost
+from oldhost_sync.store.ledger.reservation import Candidate, entry_of, is_new_loss, was_lost, why_lost
+from oldhost_sync.store.ledger.setting_apart import Pauses
 from oldhost_sync.store.outbox.relay_queue import unix_ms
 from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
 
@@ -98,13 +99,13 @@ class MariaLedger:
         candidates = {row.id: Candidate.of(row) for row in rows}
         created = {change_id: row.ref.accepted_at_ms for change_id, row in candidates.items()}
         lost = [each for each in change_ids if was_lost(created.get(each), accepted_at_ms.get(each))]
-        if any(_is_new_loss(ledger, each, accepted_at_ms[each]) for each in lost):
+        if any(is_new_loss(ledger, each, accepted_at_ms[each]) for each in lost):
             return self._halt_for_loss(connection, lost[0], created.get(lost[0]))
         entries = Reservation()
         for each in lost:
             other = candidates.pop(each, None)
             entries.older += [other.ref] if other is not None and other.outcome is None else []
-        precedence = Precedence(connection, self._host, rows)
+        precedence, pauses = Precedence(connection, self._host, rows), Pauses(connection, self._host, ledger)
         fresh: list[Reserved] = []
         binding: set[int] = set()
         for change_id in change_ids:
@@ -120,6 +121,8 @@ class MariaLedger:
             elif ending is not None:
                 record_fate(connection, self._host, ending)
                 precedence.forget_outstanding()
+            elif is_fresh and candidate is not None and pauses.holds(candidate, entries):
+                entry = ChangeResult(change_id, WAITING)
             elif is_fresh and isinstance(entry, Reserved):
                 fresh.append(entry)
                 binding.add(change_id)
@@ -138,7 +141,7 @@ class MariaLedger:
             ledger = lock(connection, self._host, epoch)
             stored = connection.exec_driver_sql(sql.CREATED_AT, (change_id, self._host)).scalar()
             created = None if stored is None else unix_ms(stored)
-            if was_lost(created, accepted_at_ms) and _is_new_loss(ledger, change_id, accepted_at_ms):
+            if was_lost(created, accepted_at_ms) and is_new_loss(ledger, change_id, accepted_at_ms):
                 return self._halt_for_loss(connection, change_id, created)
             if ledger.losses_accepted_at is not None and ledger.losses_accepted_id is None:
                 connection.exec_driver_sql(sql.ACCEPT_LOSSES, (change_id, self._host))
@@ -355,16 +358,6 @@ class MariaLedger:
             if not is_the_values_fault(error):
                 raise
             raise InvariantViolated(f"the database refused a ledger row: {error.orig}") from error
-
-
-def _is_new_loss(ledger: sql.LedgerRow, change_id: int, accepted_at_ms: int) -> bool:
-    """Whether no halt has ended since that change was accepted: the end of a halt gives up lost changes.
-
-    By the clock, which may have been ahead at that end, and by the newest change that the writer had at the next
-    opening (`losses_accepted_id`; None: there was none yet).
-    """
-    until, up_to = ledger.losses_accepted_at, ledger.losses_accepted_id
-    return until is None or accepted_at_ms > unix_ms(until) or (up_to is not None and change_id > up_to)
 
 
 def _refused(candidate: Candidate, before: Before, entries: Reservation) -> ChangeResult:

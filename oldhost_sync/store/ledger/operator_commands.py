@@ -20,7 +20,7 @@ from oldhost_sync.store.ledger import statements
 from oldhost_sync.store.ledger.completion import shortened
 from oldhost_sync.store.ledger.halt_resolution import objection, resolve, show
 from oldhost_sync.store.ledger.precedence import RETRIED
-from oldhost_sync.store.ledger.setting_apart import APART, waits_apart
+from oldhost_sync.store.ledger.setting_apart import forget_tries, waits_apart
 from oldhost_sync.store.outbox.pending_fates import RAISE_SEQUENCE, write_pending_fate
 from oldhost_sync.store.outbox.relay_queue import as_ref
 
@@ -102,7 +102,7 @@ def _retry(connection: Connection, act: OperatorAct) -> ActRecorded:
         return row
     connection.exec_driver_sql(sql.ARCHIVE_OF_CHANGE, (RETRIED, act.host, act.change_id))
     connection.exec_driver_sql(sql.DELETE_OF_CHANGE, (act.host, act.change_id))
-    connection.exec_driver_sql(sql.FORGET_TRIES, (RETRIED, act.host, act.change_id, APART))
+    forget_tries(connection, act.host, row, RETRIED)
     if row.outcome is None:
         return _decided(act, row, f"change {act.change_id} is tried at once")
     connection.exec_driver_sql(sql.REOPEN_CHANGE, (act.change_id,))
@@ -115,6 +115,7 @@ def _discard(connection: Connection, act: OperatorAct) -> ActRecorded:
         return row
     connection.exec_driver_sql(RAISE_SEQUENCE, (act.host,))
     connection.exec_driver_sql(sql.DISCARD_CHANGE, (act.change_id,))
+    forget_tries(connection, act.host, row)
     waited = ", which waited apart," if row.outcome is None else ""
     return _decided(act, row, f"change {act.change_id}{waited} is given up")
 

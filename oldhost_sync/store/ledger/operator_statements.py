@@ -28,8 +28,6 @@ CONFIRM_CHANGE = (
     f"fate_sequence = {SEQUENCE} WHERE id = %s AND outcome = 'DEAD' AND unproven = 1"
 )
 ARCHIVE_OF_CHANGE = f"{ARCHIVE} change_id = %s"
-# Its tries before the retry are not counted any more; the bodies stay (`setting_apart`).
-FORGET_TRIES = "UPDATE nonce_requests_archive SET reason = %s WHERE host = %s AND change_id = %s AND reason = %s"
 DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %s"
 # A decision is repeated within minutes, so only the last day is searched.
 DECISION = (

@@ -20,7 +20,8 @@ from oldhost_sync.oldhost.wire import operation_body, too_large
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
 from oldhost_sync.store.ledger.completion import Ending, payload_hash
-from oldhost_sync.store.outbox.relay_queue import as_ref
+from oldhost_sync.store.ledger.statements import LedgerRow
+from oldhost_sync.store.outbox.relay_queue import as_ref, unix_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +132,13 @@ def _bound(candidate: Candidate) -> Reserved:
 def _body(candidate: Candidate) -> bytes:
     named = ("entity_type", "entity_id", "event_type", "payload", "change_id", "idempotency_key")
     return operation_body(**{name: getattr(candidate, name) for name in named})
+
+
+def is_new_loss(ledger: LedgerRow, change_id: int, accepted_at_ms: int) -> bool:
+    """Whether no halt has ended since that change was accepted: the end of a halt gives up lost changes.
+
+    By the clock, which may have been ahead at that end, and by the newest change that the writer had at the next
+    opening (`losses_accepted_id`; None: there was none yet).
+    """
+    until, up_to = ledger.losses_accepted_at, ledger.losses_accepted_id
+    return until is None or accepted_at_ms > unix_ms(until) or (up_to is not None and change_id > up_to)

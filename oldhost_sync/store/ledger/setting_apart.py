@@ -6,21 +6,27 @@ by this; and so is a first lost answer while an emergency of another entity wait
 The price: a copy that arrives later than the settle time takes a number that another operation has. So the
 archive keeps every body that a number had, and if such a number is used without an answer that says applied, that
 proves neither operation (I14): both are unsure.
+
+How long a change waits apart follows from the archive, so the pauses outlive the writer's run.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.apart import is_given_up
-from oldhost_sync.policy.changes import ChangeResult, Outcome
+from oldhost_sync.oldhost.ledger import Reservation
+from oldhost_sync.policy.apart import REMEMBERED_SECONDS, is_given_up, pause_before_ms
+from oldhost_sync.policy.changes import ChangeResult, Outcome, PriorityClass
+from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
 from oldhost_sync.store.ledger.used_nonce import UNSURE
 
 APART = "set apart: OldHost refused it without using the nonce"
+DECIDED = "set apart, and an operator has decided about its entity since"
 _BEHIND = "the nonce before it was given to another operation"
 # A `resolve` has bound more than that again; these keep their numbers.
 _IN_DOUBT_MAX = 2
@@ -29,6 +35,21 @@ _TRIES = (
     "SELECT COUNT(*) AS tries, COALESCE(SUM(nonce <= %s), 0) AS passed FROM nonce_requests_archive "
     "FORCE INDEX (ix_nonce_requests_archive_change) WHERE host = %s AND change_id = %s AND reason = %s"
 )
+# By entity, those since it last took an operation.
+_RECENT = (
+    "SELECT o.entity_type, o.entity_id, a.change_id, a.nonce, "
+    "TIMESTAMPDIFF(MICROSECOND, a.archived_at, UTC_TIMESTAMP(6)) DIV 1000 AS ms_ago "
+    "FROM nonce_requests_archive a FORCE INDEX (ix_nonce_requests_archive_archived) "
+    "STRAIGHT_JOIN outbox_events o ON o.id = a.change_id WHERE a.host = %s AND a.reason = %s "
+    "AND a.archived_at > UTC_TIMESTAMP(6) - INTERVAL %s SECOND AND a.nonce > COALESCE((SELECT MAX(n.nonce) "
+    "FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = a.host AND n.entity_type = o.entity_type "
+    "AND n.entity_id = o.entity_id), 0)"
+)
+_LOOK_FOR_THEM = (
+    "UPDATE nonce_ledger SET next_nonce = %s, apart_until = UTC_TIMESTAMP(6) + INTERVAL %s SECOND WHERE host = %s"
+)
+# Its tries are not counted any more; the bodies stay.
+_FORGET_TRIES = "UPDATE nonce_requests_archive SET reason = %s WHERE host = %s AND change_id = %s AND reason = %s"
 # No nonce is bound to it: it was taken away, and no later try is under way.
 _WAITS_APART = (
     "SELECT 1 FROM nonce_requests_archive a FORCE INDEX (ix_nonce_requests_archive_change) WHERE a.host = %s "
@@ -46,8 +67,60 @@ _OTHERS = (
     "AND r.change_id = a.change_id LIMIT 1) AS now_bound FROM nonce_requests_archive a "
     "FORCE INDEX (ix_nonce_requests_archive_nonce) STRAIGHT_JOIN outbox_events o ON o.id = a.change_id "
     "WHERE a.host = %s AND a.nonce = %s AND a.status = 'SENT' AND a.sends > 0 AND a.change_id <> %s "
-    "AND a.reason IN (%s, 'retried by an operator') ORDER BY a.id"
+    "AND a.reason IN (%s, %s, 'retried by an operator') ORDER BY a.id"
 )
+
+
+@dataclass(slots=True)
+class Refusals:
+    """The tries of one entity's operations, each refused without using its nonce. `ms_ago`: the newest one."""
+
+    nonces: list[int] = field(default_factory=list)
+    change_ids: dict[int, None] = field(default_factory=dict)
+    ms_ago: int = REMEMBERED_SECONDS * 1000
+
+    @property
+    def tries(self) -> int:
+        return len(self.nonces)
+
+    def left_ms(self, candidate: Any) -> int:
+        """How long this change of the entity still waits; 0 too if the database's clock was set back."""
+        own, inherits = candidate.change_id in self.change_ids, candidate.priority_class == PriorityClass.LWW
+        left: int = pause_before_ms(self.tries, own=own, inherits=inherits) - self.ms_ago
+        return max(0, left) if self.ms_ago >= 0 else 0
+
+
+class Pauses:
+    """Which changes wait apart, for one reservation."""
+
+    def __init__(self, connection: Connection, host: str, ledger: Any) -> None:
+        self._refused = _refusals(connection, host) if ledger.has_apart else {}
+
+    def holds(self, candidate: Any, entries: Reservation) -> bool:
+        """Whether this change gets no nonce yet; `entries` then tells for how long."""
+        refused = self._refused.get((candidate.entity_type, candidate.entity_id))
+        left_ms = refused.left_ms(candidate) if refused else 0
+        if refused and left_ms:
+            entries.apart.append([candidate.change_id, refused.tries, left_ms])
+        return left_ms > 0
+
+
+def _refusals(connection: Connection, host: str) -> dict[tuple[str, str], Refusals]:
+    found: dict[tuple[str, str], Refusals] = {}
+    for row in connection.exec_driver_sql(_RECENT, (host, APART, REMEMBERED_SECONDS)):
+        refused = found.setdefault((row.entity_type, row.entity_id), Refusals())
+        refused.nonces.append(row.nonce)
+        refused.change_ids[row.change_id] = None
+        refused.ms_ago = min(refused.ms_ago, row.ms_ago)
+    return found
+
+
+def forget_tries(connection: Connection, host: str, change: Any, why: str = DECIDED) -> None:
+    """An operator has decided about a change, and `why` its tries are not counted: its entity begins anew."""
+    refused = _refusals(connection, host).get((change.entity_type, change.entity_id), Refusals())
+    connection.exec_driver_sql(_FORGET_TRIES, (why, host, change.id, APART))
+    for each in refused.change_ids:
+        connection.exec_driver_sql(_FORGET_TRIES, (DECIDED, host, each, APART))
 
 
 def set_apart(
@@ -67,12 +140,17 @@ def set_apart(
     connection.exec_driver_sql(sql.DELETE_ONE, (host, row.nonce))
     connection.exec_driver_sql(sql.ARCHIVE_SENT_BEYOND, (_BEHIND, host, row.nonce))
     connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (host, row.nonce))
-    connection.exec_driver_sql(sql.SET_NEXT_NONCE, (expected, host))
-    tries, passed = connection.exec_driver_sql(_TRIES, (last_used, host, row.change_id, APART)).one()
-    if not is_given_up(int(tries), int(passed)):
-        return [], [[row.change_id, int(tries)]]
+    connection.exec_driver_sql(_LOOK_FOR_THEM, (expected, REMEMBERED_SECONDS, host))
+    counted = connection.exec_driver_sql(_TRIES, (last_used, host, row.change_id, APART)).one()
+    own, passed = int(counted.tries), int(counted.passed)
+    refused = _refusals(connection, host).get((row.entity_type, row.entity_id), Refusals())
+    tries = max(own, refused.tries)
+    if row.priority_class == PriorityClass.LWW:  # each newer state is the entity's next try
+        own, passed = tries, max(passed, sum(nonce <= last_used for nonce in refused.nonces))
+    if not is_given_up(own, passed):
+        return [], [[row.change_id, tries]]
     words = row.answer or "no answer arrived"
-    error = f"refused {tries} times without using its nonce: {words}"
+    error = f"refused {quantity(own, 'time')} without using its nonce: {words}"
     ending = Ending.of(row, Outcome.DEAD, error=shortened(error))
     record_fate(connection, host, ending)
     return [ChangeResult(row.change_id, Outcome.DEAD.value, error="refused without using its nonce")], []
@@ -89,7 +167,7 @@ def _another_emergency_waits(connection: Connection, host: str, row: Any) -> boo
 
 def others_of(connection: Connection, host: str, row: Any) -> list[Any]:
     """The other operations that had this nonce and may have been written."""
-    return list(connection.exec_driver_sql(_OTHERS, (host, row.nonce, row.change_id, APART)).all())
+    return list(connection.exec_driver_sql(_OTHERS, (host, row.nonce, row.change_id, APART, DECIDED)).all())
 
 
 def end_others(connection: Connection, host: str, others: list[Any]) -> list[ChangeResult]:

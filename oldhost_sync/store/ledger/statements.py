@@ -31,6 +31,7 @@ CREATE_LEDGER = (
 LOCK_LEDGER = (
     "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, resolved_epoch, "
     "losses_accepted_at, losses_accepted_id, ban_is_over, count_fell_at, "
+    "COALESCE(apart_until > UTC_TIMESTAMP(6), 0) AS has_apart, "
     "TIMESTAMPDIFF(MICROSECOND, ban_told_at, UTC_TIMESTAMP(6)) DIV 1000 AS ban_told_ms_ago, "
     f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s FOR UPDATE"
 )

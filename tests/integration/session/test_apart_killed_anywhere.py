@@ -7,9 +7,10 @@ import contextlib
 import pytest
 
 from oldhost_sync.oldhost.recovery import Opened
+from oldhost_sync.policy.apart import PAUSES_MS
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.session.stage import Process, ProcessDied, Stage, outcomes, send
-from tests.integration.session.test_killed_anywhere import WHEN, finish, fresh_stage, killed_at
+from tests.integration.session.test_killed_anywhere import WHEN, fresh_stage, killed_at
 
 pytestmark = pytest.mark.mariadb
 
@@ -29,7 +30,17 @@ def scenario(stage: Stage, ids: list[int], process: Process) -> None:
     assert isinstance(opened, Opened)
     assert opened.event.apart == [[ids[0], 1]]
     send(opened.session, ids[1:])
+    stage.world.age(PAUSES_MS[0] / 1000)
     send(opened.session, ids[:1])
+
+
+def finish_rested(stage: Stage, ids: list[int]) -> None:
+    """As the writer goes on after a worker died; every pause is over."""
+    while any(fate.outcome in {"WAITING", "BOUND"} for fate in stage.world.ledger.fates(ids)):
+        opened = stage.opening()
+        stage.world.age(PAUSES_MS[-1] / 1000)
+        send(opened.session, ids)
+        opened.session.close("next")
 
 
 def check(stage: Stage, ids: list[int]) -> None:
@@ -60,10 +71,10 @@ def test_killed_at_any_call_nothing_is_lost_and_nothing_sent_twice(
                 with contextlib.suppress(ProcessDied):
                     scenario(stage, ids, doomed)
                 assert doomed.dead
-                finish(stage, ids)
+                finish_rested(stage, ids)
                 journal = {change_id for _, outcome, change_id in stage.journal() if outcome == "applied"}
                 for fate in stage.world.ledger.fates(ids):
                     if fate.outcome == "DEAD" and fate.change_id not in journal:  # as an operator who has looked
                         assert stage.world.decide("retry", change_id=fate.change_id) == ""
-                finish(stage, ids)
+                finish_rested(stage, ids)
                 check(stage, ids)

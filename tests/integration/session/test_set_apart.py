@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.recovery import Opened
+from oldhost_sync.policy.apart import PAUSES_MS
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
 from oldhost_sync.store.ledger.halt_consequences import read_halt
 from tests.conformance.maria_world import HOST
@@ -32,9 +33,16 @@ def next_session(stage: Stage) -> Opened:
     return stage.opening()
 
 
+def rested(stage: Stage) -> Opened:
+    """The next session, after the longest pause."""
+    opened = next_session(stage)
+    stage.world.age(PAUSES_MS[-1] / 1000)
+    return opened
+
+
 def try_again(stage: Stage, change_id: int) -> Opened:
     """Its pause is over: one more try, and the session after it."""
-    assert outcomes(send(next_session(stage).session, [change_id])) == ["BOUND"]
+    assert outcomes(send(rested(stage).session, [change_id])) == ["BOUND"]
     return next_session(stage)
 
 
@@ -86,7 +94,7 @@ def test_what_waits_apart_is_applied_once_when_oldhost_takes_it(stage: Stage) ->
     opened = next_session(stage)
     send(opened.session, [other])
     stage.control(lambda controls: controls.switch_off(None))
-    assert outcomes(send(next_session(stage).session, [poison])) == ["APPLIED"]
+    assert outcomes(send(rested(stage).session, [poison])) == ["APPLIED"]
     assert stage.applied_ids() == [other, poison]
     assert stage.world.read("SELECT unproven FROM outbox_events WHERE id = %s", poison) == [(0,)]
     stage.check_clean()
@@ -220,14 +228,14 @@ def test_an_operators_retry_of_what_waits_apart_begins_its_tries_anew(stage: Sta
     assert try_again(stage, poison).event.apart == [[poison, 1]]
     assert stage.world.decide("retry", change_id=poison) == ""
     stage.control(lambda controls: controls.switch_off(None))
-    assert outcomes(send(next_session(stage).session, [poison])) == ["APPLIED"]
+    assert outcomes(send(rested(stage).session, [poison])) == ["APPLIED"]
     stage.check_clean()
 
 
 @pytest.mark.parametrize("action", ["retry", "discard"])
 def test_nothing_is_decided_about_it_while_it_has_a_nonce(stage: Stage, action: str) -> None:
     poison, _ = apart(stage)
-    assert outcomes(send(next_session(stage).session, [poison])) == ["BOUND"]
+    assert outcomes(send(rested(stage).session, [poison])) == ["BOUND"]
     assert "is not a dead letter" in stage.world.decide(action, change_id=poison)
     assert next_session(stage).event.apart == [[poison, 2]]
 
@@ -261,3 +269,63 @@ def test_the_halt_page_tells_that_what_two_operations_had_becomes_a_dead_letter(
     assert (halt.adopt.letters, halt.adopt.counted_applied, halt.resend.letters) == (1, 0, 0)
     assert stage.world.decide("resolve", mode="adopt") == ""
     assert stage.world.read("SELECT outcome, unproven FROM outbox_events WHERE id = %s", other) == [("DEAD", 1)]
+
+
+def test_a_new_run_does_not_try_before_the_pause_is_over(stage: Stage) -> None:
+    poison, _ = apart(stage)
+    for left_ms in (PAUSES_MS[0], PAUSES_MS[0] - 10_000):
+        ended = send(next_session(stage).session, [poison])
+        assert (outcomes(ended), ended.session_open) == (["WAITING"], True)
+        ((change_id, tries, told_ms),) = ended.apart
+        assert (change_id, tries) == (poison, 1)
+        assert left_ms - 3_500 < told_ms <= left_ms
+        stage.world.age(10)
+    assert outcomes(send(rested(stage).session, [poison])) == ["BOUND"]
+
+
+def test_a_newer_state_of_its_unit_does_not_begin_with_the_shortest_pause(stage: Stage) -> None:
+    refuse(stage, "500")
+    first = stage.world.record("poison", "unit_status_changed", {"status": "0"})
+    send(stage.session(), [first])
+    try_again(stage, first)
+    newer = stage.world.record("poison", "unit_status_changed", {"status": "1"})
+    ended = send(next_session(stage).session, [newer])
+    assert outcomes(ended) == ["WAITING"]
+    assert ended.apart[0][:2] == [newer, 2]
+    stage.world.age(PAUSES_MS[1] / 1000)
+    assert outcomes(send(next_session(stage).session, [newer])) == ["BOUND"]
+    assert next_session(stage).event.apart == [[newer, 3]]
+
+
+def test_each_newer_state_of_its_unit_is_its_next_try(stage: Stage) -> None:
+    refuse(stage, "500")
+    opened = next_session(stage)
+    for number in range(3):
+        state = stage.world.record("poison", "unit_status_changed", {"status": str(number)})
+        stage.world.age(130)
+        send(opened.session, [state])
+        opened = next_session(stage)
+        send(opened.session, [stage.world.record(f"u{number}")])
+    assert [(fate.change_id, fate.outcome) for fate in opened.event.fates] == [(state, "DEAD")]
+
+
+def test_what_a_unit_was_refused_before_it_took_something_does_not_count(stage: Stage) -> None:
+    refuse(stage, "500")
+    first = stage.world.record("poison", "unit_status_changed", {"status": "0"})
+    send(stage.session(), [first])
+    try_again(stage, first)
+    stage.control(lambda controls: controls.switch_off(None))
+    assert outcomes(send(rested(stage).session, [first])) == ["APPLIED"]
+    newer = stage.world.record("poison", "unit_status_changed", {"status": "1"})
+    assert outcomes(send(next_session(stage).session, [newer])) == ["APPLIED"]
+
+
+def test_an_emergency_of_its_unit_is_tried_at_once_when_the_change_before_it_has_its_fate(stage: Stage) -> None:
+    refuse(stage, "500")
+    first = stage.world.record("poison", "unit_status_changed", {"status": "0"})
+    send(stage.session(), [first])
+    try_again(stage, first)
+    assert stage.world.decide("discard", change_id=first) == ""
+    emergency = stage.world.record("poison", "guest_locked_out", {"door": "front"})
+    stage.control(lambda controls: controls.switch_off(None))
+    assert outcomes(send(next_session(stage).session, [emergency])) == ["APPLIED"]
