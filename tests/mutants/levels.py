@@ -108,7 +108,11 @@ STATE_SIZE = _tests("real MariaDB, large states", "tests/integration/api/test_st
 SITUATION = _tests(
     "unit tests of the situation", "tests/unit/api/test_situation.py", "tests/unit/api/test_situation_reader.py"
 )
-FULL_DISK = _tests("real MariaDB, writes that it refuses", "tests/integration/api/test_refused_writes.py")
+FULL_DISK = _tests(
+    "real MariaDB, writes that it refuses",
+    "tests/unit/api/test_last_refusal.py",
+    "tests/integration/api/test_refused_writes.py",
+)
 STALLS = _tests(
     "real MariaDB, readers that stall", "tests/unit/api/test_metrics.py", "tests/integration/api/test_stalls.py"
 )

@@ -92,7 +92,7 @@ def test_one_sign_in_leaves_places_to_others(
         next(clients.enter_context(streaming(other)))
 
 
-@pytest.mark.parametrize("place", ["here", "in another process", "by an operator"])
+@pytest.mark.parametrize("place", ["here", "in another process", "by an operator", "without a use"])
 def test_a_stream_ends_with_its_sign_in(
     database_url: str, writer: ScriptedWriter, engine: Engine, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +110,8 @@ def test_a_stream_ends_with_its_sign_in(
                 connection.execute(text("DELETE FROM console_sessions"))
             elif place == "by an operator":
                 assert end_sessions_of(connection, HOST, "vera") == 1
+            elif place == "without a use":
+                connection.execute(text("UPDATE console_sessions SET seen_at = seen_at - INTERVAL 7201 SECOND"))
         assert list(found) == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.limits import SessionLimits
@@ -9,13 +11,16 @@ from tests.conformance.maria_world import MariaWorld
 from tests.foreign_host.host import ForeignHost
 from tests.integration.session.stage import LIMITS, Stage
 
+# The host answers at once, from a thread of the test: only a test of its silence is to meet the timeout.
+PATIENT = replace(LIMITS, request_timeout_seconds=1.5)
+
 
 class ForeignStage(Stage):
     """`host`: what the sessions speak to. The stage's own faults and looks are the simulator's, and there is none."""
 
     simulator: Simulator
 
-    def __init__(self, world: MariaWorld, host: ForeignHost, limits: SessionLimits = LIMITS) -> None:
+    def __init__(self, world: MariaWorld, host: ForeignHost, limits: SessionLimits = PATIENT) -> None:
         super().__init__(world, None, limits)  # type: ignore[arg-type]
         self.host = host
 

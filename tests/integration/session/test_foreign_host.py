@@ -126,6 +126,7 @@ def test_a_host_that_ends_each_connection_is_told_apart_by_how(
 
 
 def test_a_host_that_is_slower_than_the_timeout_is_told_with_the_setting_to_change(foreign: ForeignStage) -> None:
+    foreign.limits = replace(foreign.limits, request_timeout_seconds=0.4)
     foreign.host.always = lambda request: replace(foreign.host.by_the_protocol(request), delay=1.0)
     waiting = postponed(foreign)
     assert waiting.reason == "silent"

@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "a deadlock behind a known key is hidden",
         (Patch(RECORDER, "                raise gone from error\n", "                pass\n"),),
-        levels=(CALLERS,),
+        levels=(CALLERS_ERRORS,),
     ),
     Mutant(
         "a key's first answer is found by the outbox's unique index",
@@ -328,9 +328,9 @@ MUTANTS = (
         levels=(WATCHED_FILE,),
     ),
     Mutant(
-        "a sign-in that nobody uses lasts",
+        "a live page of a sign-in that nobody uses lasts",
         (Patch(SESSIONS, '"AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :idle SECOND"', '"AND seen_at > UTC_TIMESTAMP(6) - INTERVAL 1000 * :idle SECOND"'),),
-        levels=(SIGN_IN,),
+        levels=(LIVE_PAGES,),
     ),
     Mutant(
         "a live page is a use",
