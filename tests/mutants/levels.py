@@ -133,3 +133,4 @@ FAR_WORKERS = _tests("real MariaDB, far away", "tests/integration/relay/test_hos
 QUEUES = _tests(
     "real Temporal, other deployments", "tests/integration/relay/test_writer_health.py", "-k", "deployments"
 )
+VALIDATORS_UNIT = _tests("unit tests of validators", "tests/unit/workflows/test_validators.py")

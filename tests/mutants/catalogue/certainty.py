@@ -19,6 +19,7 @@ MISMATCH = "oldhost_sync/store/ledger/mismatch.py"
 FIRST_CONTACT = "oldhost_sync/oldhost/first_contact.py"
 CERTAINTY = "oldhost_sync/store/views/certainty.py"
 LIFECYCLE = "oldhost_sync/policy/session_lifecycle.py"
+COALESCER = "oldhost_sync/policy/coalescer.py"
 
 MUTANTS = (
     # ----------------------------------------------------------------------------------------------- what waits apart
@@ -66,6 +67,21 @@ MUTANTS = (
     Mutant(
         "a decision about what waits apart leaves its pause",
         (Patch("oldhost_sync/policy/operators.py", "        machine.coalescer.unpark(entity)\n", ""),),
+        levels=(APART_UNIT,),
+    ),
+    Mutant(
+        "the later changes of what waits apart are sent",
+        (Patch(COALESCER, "            lane.park(entry.ref.entity)\n", "            pass\n"),),
+        levels=(APART_UNIT,),
+    ),
+    Mutant(
+        "what waited apart gets no turn again",
+        (Patch(COALESCER, "                lane.unpark(entity)\n", "                pass\n"),),
+        levels=(APART_UNIT,),
+    ),
+    Mutant(
+        "nobody wakes up when the pause of what waits apart is over",
+        (Patch("oldhost_sync/policy/machine.py", "min(self.coalescer.parked.values(), default=None) if self.may_send else None,", "None,"),),
         levels=(APART_UNIT,),
     ),
     # ------------------------------------------------------------------------------------------- what a host has said

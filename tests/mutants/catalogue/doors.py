@@ -20,6 +20,7 @@ from tests.mutants.levels import (
     STALLS,
     STATE_SIZE,
     SYSTEM_DOORS,
+    VALIDATORS_UNIT,
     WATCHED_FILE,
 )
 from tests.mutants.mutant import Mutant, Patch
@@ -138,9 +139,9 @@ MUTANTS = (
         levels=(SYSTEM_DOORS,),
     ),
     Mutant(
-        "an update takes a change with unknown fields",
+        "a change that an update can't have is in history",
         (Patch(VALIDATORS, "    read_change(change)\n", ""),),
-        levels=(SYSTEM_DOORS,),
+        levels=(VALIDATORS_UNIT,),
     ),
     # -------------------------------------------------------------------------------------- one request, one answer
     Mutant(
