@@ -134,3 +134,4 @@ QUEUES = _tests(
     "real Temporal, other deployments", "tests/integration/relay/test_writer_health.py", "-k", "deployments"
 )
 VALIDATORS_UNIT = _tests("unit tests of validators", "tests/unit/workflows/test_validators.py")
+APART_PAUSES = _tests("unit tests of pauses apart", "tests/unit/store/test_pauses.py")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.levels import (
     APART,
+    APART_PAUSES,
     APART_UNIT,
     LOST_ANSWER,
     SETTLEMENT,
@@ -40,7 +41,7 @@ MUTANTS = (
     ),
     Mutant(
         "an operator's retry keeps the tries",
-        (Patch(OPERATOR_COMMANDS, "    connection.exec_driver_sql(sql.FORGET_TRIES, (RETRIED, act.host, act.change_id, APART))\n", ""),),
+        (Patch(OPERATOR_COMMANDS, "    forget_tries(connection, act.host, row, RETRIED)\n", ""),),
         levels=(APART,),
     ),
     Mutant(
@@ -56,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "what waits apart has no pause",
-        (Patch(LIFECYCLE, "now_ms + pause_ms(tries)", "now_ms"),),
+        (Patch(LIFECYCLE, "now_ms + (left_ms[0] if left_ms else pause_ms(tries))", "now_ms"),),
         levels=(APART_UNIT,),
     ),
     Mutant(
@@ -68,6 +69,36 @@ MUTANTS = (
         "a decision about what waits apart leaves its pause",
         (Patch("oldhost_sync/policy/operators.py", "        machine.coalescer.unpark(entity)\n", ""),),
         levels=(APART_UNIT,),
+    ),
+    Mutant(
+        "the pauses of what waits apart end with the writer's run",
+        (Patch(SETTING_APART, "        return left_ms > 0\n", "        return False\n"),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "a newer state of what waits apart begins with no pause",
+        (Patch("oldhost_sync/policy/apart.py", "return min(pause_ms(tries), INHERITED_MS_MAX) if inherits and tries > 1 else 0", "return 0"),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "a newer state of what waits apart begins its own tries",
+        (Patch(SETTING_APART, "    if row.priority_class == PriorityClass.LWW:  # each", "    if False:  # each"),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "what a unit was refused before it took something counts",
+        (Patch(SETTING_APART, '"AND n.entity_id = o.entity_id), 0)"', '"AND n.entity_id = o.entity_id AND FALSE), 0)"'),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "a discard leaves the tries of its unit",
+        (Patch(OPERATOR_COMMANDS, "    forget_tries(connection, act.host, row)\n", ""),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "what waits apart waits longer when the database's clock was set back",
+        (Patch(SETTING_APART, "return max(0, left) if self.ms_ago >= 0 else 0", "return max(0, left)"),),
+        levels=(APART_PAUSES, APART),
     ),
     Mutant(
         "the later changes of what waits apart are sent",
