@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from oldhost_sync.oldhost.wire import Said
 from oldhost_sync.policy.alert_cause import LENGTH_MAX, LOOKED_AT, cause_of
 from oldhost_sync.policy.alert_kinds import KINDS, SEVERITIES, grew, may_close, worse
 
@@ -23,6 +24,12 @@ from oldhost_sync.policy.alert_kinds import KINDS, SEVERITIES, grew, may_close, 
 )
 def test_texts_that_differ_only_in_what_they_are_about_have_one_cause(one: str | None, other: str) -> None:
     assert cause_of(one) == cause_of(other)
+
+
+@pytest.mark.parametrize("before", ["", "unsure: "])
+@pytest.mark.parametrize("body", ['{"oops":"Ms Miller is unknown"}', "Ms Miller is unknown", "<b>Miller</b>"])
+def test_of_an_answer_that_is_not_the_protocols_only_the_status_is_told(before: str, body: str) -> None:
+    assert cause_of(f"{before}{Said(422, body)}") == f"{before}status 422"
 
 
 @pytest.mark.parametrize(
