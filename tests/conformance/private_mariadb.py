@@ -27,10 +27,16 @@ from tests.conformance.database_pool import DatabasePool
 class PrivateMariaDB(EmbeddedMariaDB):
     """Two ways to a database that looks new, and `connect` for root."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, binlog_format: str = "") -> None:
         super().__init__(folder)
+        self._binlog_format = binlog_format
         self._migrated = DatabasePool("migrated", self._make_migrated, self.drop_database, self.connect)
         self._with_tables = DatabasePool("tables", self._make_with_tables, self.drop_database, self.connect)
+
+    def _command(self, program: str) -> list[str]:
+        """With a binary log, if a format is given."""
+        log = [f"--log-bin={self.folder / 'binlog'}", f"--binlog-format={self._binlog_format}", "--server-id=1"]
+        return super()._command(program) + (log if self._binlog_format else [])
 
     @contextmanager
     def migrated_database(self) -> Iterator[DatabaseUrls]:
@@ -102,7 +108,10 @@ class PrivateMariaDB(EmbeddedMariaDB):
 
 
 @contextmanager
-def private_mariadb() -> Iterator[PrivateMariaDB]:
-    """A server that a test may stop and kill as it likes."""
-    with tempfile.TemporaryDirectory(prefix="oldhost-sync-db-") as folder, PrivateMariaDB(Path(folder)) as server:
+def private_mariadb(binlog_format: str = "") -> Iterator[PrivateMariaDB]:
+    """A server that a test may stop and kill as it likes; with a binary log, if its format is given."""
+    with (
+        tempfile.TemporaryDirectory(prefix="oldhost-sync-db-") as folder,
+        PrivateMariaDB(Path(folder), binlog_format) as server,
+    ):
         yield server

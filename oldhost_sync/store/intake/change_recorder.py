@@ -111,7 +111,7 @@ _INSERT_SCHEDULED = (
 _TAKE_KEY = (
     f"INSERT INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES (%s, %s, {unless_autocommit('%s')})"
 )
-_KEY_HAS_ROW = "UPDATE submitted_keys SET row_id = %s WHERE host = %s AND idempotency_key = %s"
+KEY_HAS_ROW = "UPDATE submitted_keys SET row_id = %s WHERE host = %s AND idempotency_key = %s"
 _SAVE, _TAKE_BACK = "SAVEPOINT oldhost_sync", "ROLLBACK TO SAVEPOINT oldhost_sync"
 # Before a statement: a row that another transaction has locked raises an error at once.
 NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
@@ -265,7 +265,7 @@ def _write(connection: Connection, change: Acceptable, has_key: bool, lock_wait:
     row = connection.exec_driver_sql(lock_wait + _INSERT_CHANGE, _change_values(change)).one()
     change_id, accepted_at, priority_class = row
     if not has_key:
-        connection.exec_driver_sql(_KEY_HAS_ROW, (change_id, change.host, change.idempotency_key))
+        connection.exec_driver_sql(KEY_HAS_ROW, (change_id, change.host, change.idempotency_key))
     _write_shadow(connection, change, change_id)
     return newly_recorded(change, change_id, priority_class, accepted_at)
 
@@ -317,7 +317,7 @@ def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedCha
         with all_or_nothing(connection):
             _take_key(connection, change, "", scheduled=True)
             row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one()
-            connection.exec_driver_sql(_KEY_HAS_ROW, (row.id, change.host, change.idempotency_key))
+            connection.exec_driver_sql(KEY_HAS_ROW, (row.id, change.host, change.idempotency_key))
     except IntegrityError as error:
         if error_code(error) == DUPLICATE_KEY:
             return _first_answer(connection, change, "")

@@ -1,5 +1,5 @@
 """Invalid submissions, recorded for operators: an outbox row with the outcome REFUSED, and one alert for all that are
-refused for the same reason.
+refused for the same reason. It takes its key as every row of the outbox does, so no other change can have it.
 
 A signal has no answer, so an invalid one would otherwise be lost. The row is never relayed and is not counted in the
 books; it keeps only what helps to find the sender's mistake.
@@ -20,11 +20,13 @@ from oldhost_sync.fields.text import read_id, read_name
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.alert_cause import cause_of
 from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.intake.change_recorder import KEY_HAS_ROW, all_or_nothing
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
 UNKNOWN = "unknown"
 SUBMITTED_LENGTH_MAX = 2000
+_TAKE_KEY = "INSERT INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES (%s, %s, FALSE)"
 _INSERT = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "priority_class, source, created_at, processed_at, outcome, error) VALUES (%s, %s, %s, %s, %s, %s, %s, 'TXN', %s, "
@@ -38,9 +40,9 @@ def record_refused(
     """Record a refused submission under `idempotency_key`, a key that we generated; None if it is recorded already."""
     shown = _shown(change)
     fields = change if isinstance(change, Mapping) else {}
+    key = (host, idempotency_key[: limits.IDEMPOTENCY_KEY_LENGTH_MAX])
     values = (
-        host,
-        idempotency_key[: limits.IDEMPOTENCY_KEY_LENGTH_MAX],
+        *key,
         sha256(shown.encode()).digest(),
         _name(fields.get("entity_type")),
         _text(fields.get("entity_id")),
@@ -50,7 +52,10 @@ def record_refused(
         storable(reason, limits.TEXT_LENGTH_MAX),
     )
     try:
-        change_id = int(connection.exec_driver_sql(_INSERT, values).scalar_one())
+        with all_or_nothing(connection):
+            connection.exec_driver_sql(_TAKE_KEY, key)
+            change_id = int(connection.exec_driver_sql(_INSERT, values).scalar_one())
+            connection.exec_driver_sql(KEY_HAS_ROW, (change_id, *key))
     except IntegrityError as error:
         if error_code(error) != DUPLICATE_KEY:
             raise

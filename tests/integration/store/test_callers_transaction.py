@@ -19,11 +19,12 @@ from oldhost_sync.policy.actor import Actor, Channel
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.errors import ChangesRefused
 from oldhost_sync.store.intake.batch_submission import submit_changes
+from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.intake.rules import decide_rule
 from oldhost_sync.store.intake.schedule import due, record_due
 from oldhost_sync.store.intake.validation import accept
 from oldhost_sync.store.transactions import error_code
-from tests.conformance.private_mariadb import PrivateMariaDB
+from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
 from tests.integration.store.callers import SESSIONS, Session, application
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows, wait_until, waiting_for_a_lock
 
@@ -32,7 +33,16 @@ pytestmark = pytest.mark.mariadb
 LATER = datetime(2100, 1, 1, tzinfo=UTC) - timedelta(days=26_000)
 # Before, between and after the keys and units that exist.
 PLACES = ("a", "e", "l", "n", "y", "zz")
+# The key that a submission got which was refused.
+REFUSED = "m-refused"
 THREADS, TRANSACTIONS = 4, 75
+
+
+@pytest.fixture(scope="module")
+def mariadb_server() -> Iterator[PrivateMariaDB]:
+    """With a binary log in MariaDB's default format: a statement then locks as much as without one, or more."""
+    with private_mariadb(binlog_format="MIXED") as server:
+        yield server
 
 
 @pytest.fixture(params=SESSIONS, ids=str)
@@ -61,6 +71,12 @@ def existing(engine: Engine) -> None:
         recorded(engine, entity_id=name, idempotency_key=f"{name}-now")
         recorded(engine, entity_id=name, idempotency_key=f"{name}-later", not_before=tomorrow())
         recorded(engine, entity_type="booking", entity_id=name, event_type="booking_created", payload={})
+    run_in_transaction(
+        engine,
+        lambda connection: record_refused(
+            connection, host=HOST, idempotency_key=REFUSED, change={}, reason="it is empty", source="test"
+        ),
+    )
 
 
 def everything(connection: Connection) -> None:
@@ -84,6 +100,12 @@ def everything(connection: Connection) -> None:
     ]
     record_changes(connection, items, host=HOST)
     assert all(each.duplicate for each in record_changes(connection, items, host=HOST))
+    with pytest.raises(IdempotencyConflict):
+        record(connection, entity_id="m", idempotency_key=REFUSED)
+    with pytest.raises(IdempotencyConflict):
+        record(connection, entity_id="m", idempotency_key=REFUSED, not_before=tomorrow())
+    with pytest.raises(ChangesRefused):
+        record_changes(connection, [{**items[0], "idempotency_key": REFUSED}], host=HOST)
     with pytest.raises(ChangesRefused):
         record_changes(
             connection, [{**items[0], "idempotency_key": "b-now"}, {**items[1], "idempotency_key": "b-2"}], host=HOST
