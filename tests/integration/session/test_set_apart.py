@@ -160,7 +160,7 @@ def test_an_operation_that_had_a_number_and_has_another_one_keeps_it_when_the_fi
     poison, other = stage.world.record("poison"), stage.world.record("u2")
     refuse(stage, "500")
     send(stage.session(), [poison])
-    session = next_session(stage).session
+    session = rested(stage).session
     stage.fault("drop_after", rule={"entity_id": "u2"})
     assert outcomes(send(session, [other, poison])) == ["BOUND", "BOUND"]
     opened = next_session(stage)
