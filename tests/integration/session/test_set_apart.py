@@ -310,12 +310,31 @@ def test_each_newer_state_of_its_unit_is_its_next_try(stage: Stage) -> None:
 
 
 def test_what_a_unit_was_refused_before_it_took_something_does_not_count(stage: Stage) -> None:
+    def a_state(status: str) -> int:
+        stage.world.age(130)
+        return stage.world.record("poison", "unit_status_changed", {"status": status})
+
+    refuse(stage, "500")
+    opened = next_session(stage)
+    for number in range(2):
+        send(opened.session, [a_state(str(number))])
+        opened = next_session(stage)
+        send(opened.session, [stage.world.record(f"u{number}")])
+    stage.control(lambda controls: controls.switch_off(None))
+    assert outcomes(send(opened.session, [a_state("taken")])) == ["APPLIED"]
+    refuse(stage, "500")
+    newer = a_state("refused")
+    send(opened.session, [newer])
+    assert next_session(stage).event.apart == [[newer, 1]]
+
+
+def test_a_newer_state_goes_at_once_when_an_operator_has_given_up_the_one_before(stage: Stage) -> None:
     refuse(stage, "500")
     first = stage.world.record("poison", "unit_status_changed", {"status": "0"})
     send(stage.session(), [first])
     try_again(stage, first)
+    assert stage.world.decide("discard", change_id=first) == ""
     stage.control(lambda controls: controls.switch_off(None))
-    assert outcomes(send(rested(stage).session, [first])) == ["APPLIED"]
     newer = stage.world.record("poison", "unit_status_changed", {"status": "1"})
     assert outcomes(send(next_session(stage).session, [newer])) == ["APPLIED"]
 
