@@ -1,6 +1,8 @@
-"""`python -m tests.exhaustive`: all single faults, all pairs, all rebuilds; `--case 123:after 140:die` replays one.
+"""`python -m tests.exhaustive`: all single faults, all pairs, all rebuilds, all kills among odd answers.
 
-A rebuild is replayed by `--lost 71 "snapshot left behind"`.
+`--case 123:after 140:die` replays one.
+
+A rebuild is replayed by `--lost 71 "snapshot left behind"`, a kill among odd answers by `--odd busy 71 die`.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.exhaustive import rebuilds
-from tests.exhaustive.cases import Result, pair_cases, run_cases, single_cases
+from tests.exhaustive import odd_answers, rebuilds
+from tests.exhaustive.cases import AnyCase, Result, pair_cases, run_cases, single_cases
+from tests.exhaustive.odd_answers import OddAnswers, OddCase
 from tests.exhaustive.rebuilds import LosingRun, RebuildCase, RebuildScenario
-from tests.exhaustive.scenario import Case, NumberedFaults, Scenario
+from tests.exhaustive.scenario import NumberedFaults, Scenario
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,10 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--case", nargs="+", metavar="CALL:MODE", help="replay one case and show its events")
     parser.add_argument("--persistent", action="store_true", help="with --case: from then on")
     parser.add_argument("--lost", nargs=2, metavar=("CALL", "WAY"), help="replay one rebuild and show its events")
+    parser.add_argument("--odd", nargs=3, metavar=("REFUSAL", "CALL", "MODE"), help="replay one of odd answers")
     given = parser.parse_args(arguments)
     console = Console()
     if given.lost:
         return show(RebuildScenario(LosingRun({}, number=int(given.lost[0]), way=given.lost[1])), console)
+    if given.odd:
+        refusal, number, mode = given.odd
+        return show(OddAnswers(NumberedFaults({int(number): mode}), refusal), console)
     if given.case:
         return replay(given.case, console, persistent=given.persistent)
     with Progress(console=console) as progress:
@@ -50,7 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if table.failed or not table.complete else 0
 
 
-def _arguments(case: Case | RebuildCase) -> str:
+def _arguments(case: AnyCase) -> str:
+    if isinstance(case, OddCase):
+        return f"--odd {case.refusal} {case.number} {case.mode}"
     if isinstance(case, RebuildCase):
         return f"--lost {case.number} {case.way!r}"
     faults = " ".join(f"{number}:{mode}" for number, mode in case.plan)
@@ -61,10 +70,11 @@ PARTS: Mapping[str, Callable[[], Iterator[tuple[str, Any]]]] = {
     "singles": single_cases,
     "pairs": pair_cases,
     "rebuilds": rebuilds.cases,
+    "odd": odd_answers.cases,
 }
 
 
-def _cases(only: str | None) -> Iterator[tuple[str, Case | RebuildCase]]:
+def _cases(only: str | None) -> Iterator[tuple[str, AnyCase]]:
     for name, cases in PARTS.items():
         if only in {None, name}:
             yield from cases()

@@ -10,11 +10,14 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from tests.exhaustive import rebuilds
+from tests.exhaustive import odd_answers, rebuilds
+from tests.exhaustive.odd_answers import OddCase
 from tests.exhaustive.rebuilds import RebuildCase
-from tests.exhaustive.scenario import Case, play
+from tests.exhaustive.scenario import Case, Scenario, play
 from tests.simulation.faults import MODES
+from tests.simulation.shape import Verdict
 from tests.simulation.sometimes import Sometimes
 
 # The second fault of a pair is one of these.
@@ -24,11 +27,14 @@ PAIRED_OPERATION = 3
 SENT, RECORDED = "UPDATE nonce_requests SET status = 'SENT", "UPDATE nonce_requests SET status = %s, c"
 
 
+AnyCase: TypeAlias = Case | RebuildCase | OddCase
+
+
 @dataclass
 class Result:
     """One case's verdict, small enough to cross between processes."""
 
-    case: Case | RebuildCase
+    case: AnyCase
     kind: str
     violations: list[str]
     sometimes: dict[str, int]
@@ -110,17 +116,26 @@ def _end_of_doubt(settled_at_call: dict[int, int], calls: list[tuple[str, str]],
     return min(settled[min(sent, len(settled)) - 1] + 1, len(calls))
 
 
-def run_case(item: tuple[str, Case | RebuildCase]) -> Result:
+def run_case(item: tuple[str, AnyCase]) -> Result:
     kind, case = item
     try:
-        verdict, scenario = rebuilds.play(case) if isinstance(case, RebuildCase) else play(case)
+        verdict, scenario = _play(case)
     except Exception as error:
         return Result(case, kind, [f"the scenario itself broke: {error!r}"], {}, fired=True)
     return Result(case, kind, verdict.violations, verdict.sometimes, bool(scenario.faults.fired))
 
 
+def _play(case: AnyCase) -> tuple[Verdict, Scenario]:
+    match case:
+        case RebuildCase():
+            return rebuilds.play(case)
+        case OddCase():
+            return odd_answers.play(case)
+    return play(case)
+
+
 def run_cases(
-    cases: Iterable[tuple[str, Case | RebuildCase]], workers: int, each: Callable[[Result], None] = lambda result: None
+    cases: Iterable[tuple[str, AnyCase]], workers: int, each: Callable[[Result], None] = lambda result: None
 ) -> Table:
     """Run them all; the table says whether it was all."""
     listed = list(cases)
@@ -133,7 +148,7 @@ def run_cases(
     return table
 
 
-def _results(listed: list[tuple[str, Case | RebuildCase]], workers: int) -> Iterator[Result]:
+def _results(listed: list[tuple[str, AnyCase]], workers: int) -> Iterator[Result]:
     if workers <= 1:
         yield from map(run_case, listed)
         return

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.exhaustive import rebuilds
+from tests.exhaustive import odd_answers, rebuilds
 from tests.exhaustive.cases import ambiguous_calls, numbered_calls, pair_cases, run_cases, single_cases
+from tests.exhaustive.odd_answers import OddCase
 from tests.exhaustive.rebuilds import RebuildCase
 from tests.exhaustive.scenario import Case, play
 
@@ -51,12 +52,20 @@ def test_a_run_whose_snapshot_was_left_behind_rebuilds_itself() -> None:
     assert scenario.faults.lost
 
 
+@pytest.mark.parametrize("refusal", odd_answers.REFUSALS)
+def test_a_unit_is_refused_and_others_get_foreign_answers(refusal: str) -> None:
+    verdict, _ = odd_answers.play(OddCase(refusal, -1, ""))
+    assert verdict.violations == []
+    assert verdict.sometimes["a change that waits apart"]
+    assert verdict.sometimes["a used nonce with an unlisted answer: unsure"]
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "cases",
-    [single_cases, pair_cases, rebuilds.cases],
-    ids=["singles", "pairs", "rebuilds"],
+    [single_cases, pair_cases, rebuilds.cases, odd_answers.cases],
+    ids=["singles", "pairs", "rebuilds", "odd answers"],
 )
 def test_every_case_keeps_every_promise(
     cases: Callable[[], Iterator[tuple[str, Any]]], capsys: pytest.CaptureFixture[str]

@@ -58,6 +58,8 @@ class Evidence:
         self.unsure = {row["id"] for row in self.changes if row["unproven"] and row["outcome"] != "APPLIED"}
         self.unsure |= {row["change_id"] for row in self.archived if row["status"] == "UNSURE"}
         self.unsure |= {row["change_id"] for row in self.audit if row["action"] == "confirm"}
+        # OldHost refused these without using their nonces; after some tries each is a letter.
+        self.set_apart = {row["change_id"] for row in self.archived if row["reason"].startswith("set apart")}
 
     def _was_rejected(self, request: Row) -> bool:
         return any(entry["nonce"] == request["nonce"] for entry in self.rejected)
@@ -222,7 +224,8 @@ def _order(evidence: Evidence) -> Iterator[str]:
         body = entry["body"]
         by_entity[body["entity_type"], body["entity_id"]].append(body)
     held = {(entry["body"]["entity_type"], entry["body"]["entity_id"]) for entry in evidence.rejected}
-    held |= {(row["entity_type"], row["entity_id"]) for row in evidence.changes if row["id"] in evidence.unsure}
+    letters = evidence.unsure | evidence.set_apart
+    held |= {(row["entity_type"], row["entity_id"]) for row in evidence.changes if row["id"] in letters}
     for entity, bodies in by_entity.items():
         sent = [body for body in bodies if body["event_id"] not in evidence.retried]
         lanes = [sent]
@@ -271,7 +274,8 @@ def _contradictions(evidence: Evidence) -> Iterator[str]:
             yield f"change {row['id']}: APPLIED with nonce {row['nonce']}, OldHost has {at_oldhost}"
         if row["outcome"] != "APPLIED" and at_oldhost is not None and row["id"] not in evidence.unsure:
             yield f"change {row['id']}: {row['outcome']}, but OldHost applied it with nonce {at_oldhost}"
-        if row["outcome"] == "DEAD" and not row["unproven"] and not evidence.rejected_keys[row["idempotency_key"]]:
+        refused = evidence.rejected_keys[row["idempotency_key"]] or row["id"] in evidence.set_apart
+        if row["outcome"] == "DEAD" and not row["unproven"] and not refused:
             yield f"change {row['id']}: DEAD, but OldHost never rejected it"
 
 
@@ -394,6 +398,7 @@ def _figures(evidence: Evidence) -> Row:
         "applied late by OldHost": sum(bool(entry.get("late")) for entry in evidence.applied),
         "rejections whose answer was lost": len(evidence.lost_rejections),
         "answers that the protocol does not have: unsure": len(evidence.unsure),
+        "changes that waited apart": len(evidence.set_apart),
         "signals tried / acknowledged": " / ".join(
             str(count) for count in (len(evidence.signals), sum(one["acknowledged"] for one in evidence.signals))
         ),

@@ -125,6 +125,25 @@ def _end(chance: random.Random, at_s: float) -> Mishap:
     return Mishap(at_s, "end", target, parameters={"which": chance.random()})
 
 
+def refused_units(seed: int) -> list[tuple[str, dict[str, Any]]]:
+    """Faults that last as long as the trouble: one unit is refused and no nonce used, another's operations use theirs
+    and get an answer that the protocol does not have."""
+    chance = random.Random(f"{seed}/refused")
+    free, used = (f"U{number}" for number in chance.sample(range(30), 2))
+    status = chance.choice((400, 403, 500))
+    refusals: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("answer", {"status": status, "body": "<h1>Refused</h1>", "nonce": "unused"}),
+        ("busy", {"retry_after": 0.2}),
+        ("drop_before", {"reset": True}),
+    )
+    name, parameters = chance.choices(refusals, (3, 1, 1))[0]
+    answer = {"status": chance.choice((409, 422, 500, 200)), "body": '{"error": "E-17"}', "nonce": "used"}
+    return [
+        (name, {**parameters, "label": "refused", "rule": {"entity_id": free}}),
+        ("answer", {**answer, "label": "used", "rule": {"entity_id": used}}),
+    ]
+
+
 def _usual(seed: int, seconds: float, settle_seconds: float) -> list[Mishap]:
     chance = random.Random(seed)
     mishaps: list[Mishap] = []

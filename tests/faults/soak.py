@@ -50,7 +50,7 @@ from tests.faults.leaks import LeakWatch
 from tests.faults.load import MARKER, Load
 from tests.faults.product import ROOT, Product
 from tests.faults.release import next_release
-from tests.faults.schedule import NEMESES, RELEASES, Mishap, plan
+from tests.faults.schedule import NEMESES, RELEASES, Mishap, plan, refused_units
 from tests.faults.signals import SIGNAL_MARKER, SignalLoad
 
 RATE_PER_SECOND = 8.0
@@ -100,9 +100,7 @@ class Soak:
     def _run(self) -> bool:
         product = self._product
         self._start_all()
-        # Content that OldHost refuses, for as long as the trouble lasts.
-        poison = {"field": "payload.poison", "equals": True}
-        product.fault("reject", rule=poison)
+        self._refuse()
         load = Load(product.api, self.seed, self.rate)
         load.start()
         signals = SignalLoad(product, self.seed)
@@ -182,6 +180,12 @@ class Soak:
                 case "terminate":
                     self._product.ask(lambda client: writer_handle(client, self._product.host).terminate("a mishap"))
 
+    def _refuse(self) -> None:
+        """Content and units that OldHost refuses, for as long as the trouble lasts."""
+        self._product.fault("reject", rule={"field": "payload.poison", "equals": True})
+        for name, parameters in refused_units(self.seed):
+            self._product.fault(name, **parameters)
+
     def _roll(self) -> None:
         """The workers are replaced, one after the other, by those of the other release."""
         self._decide_letters()  # else after half an hour nearly every entity would wait behind one
@@ -209,7 +213,7 @@ class Soak:
                 self._temporal.start()
             case "simulator":
                 self._product.start_simulator()
-                self._product.fault("reject", rule={"field": "payload.poison", "equals": True})
+                self._refuse()
             case _:
                 self._product.children[name].start()
 
