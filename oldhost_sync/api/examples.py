@@ -178,6 +178,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "answer": "applied",
         "unconfirmed": False,
         "unsure": False,
+        "waits_apart": False,
         "waiting_for": [],
         "steps": [
             {"step": "accepted", "at": "2026-05-01T12:00:00Z", "detail": "as LWW, by api:shop", "nonce": None},

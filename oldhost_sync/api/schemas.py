@@ -229,6 +229,10 @@ class Fate(BaseModel):
     unsure: bool = Field(
         description="DEAD, and OldHost's answer says neither applied nor rejected: an operator decides"
     )
+    waits_apart: bool = Field(
+        description="OldHost refused it without using its nonce (`answer`): the others go first. "
+        "It is tried again after a pause, and can be retried or discarded meanwhile"
+    )
     waiting_for: list[str] = Field(description="Why it has no fate yet, most important first")
     steps: list[Step]
 

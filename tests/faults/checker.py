@@ -58,8 +58,13 @@ class Evidence:
         self.unsure = {row["id"] for row in self.changes if row["unproven"] and row["outcome"] != "APPLIED"}
         self.unsure |= {row["change_id"] for row in self.archived if row["status"] == "UNSURE"}
         self.unsure |= {row["change_id"] for row in self.audit if row["action"] == "confirm"}
-        # OldHost refused these without using their nonces; after some tries each is a letter.
-        self.set_apart = {row["change_id"] for row in self.archived if row["reason"].startswith("set apart")}
+        # OldHost refused these without using their nonces; after some tries each is a letter. One that an operator has
+        # retried since has no other trace.
+        self.set_apart = {
+            row["change_id"]
+            for row in self.archived
+            if row["status"] == "SENT" and row["reason"].startswith(("set apart", "retried by an operator"))
+        }
 
     def _was_rejected(self, request: Row) -> bool:
         return any(entry["nonce"] == request["nonce"] for entry in self.rejected)

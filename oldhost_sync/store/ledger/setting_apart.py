@@ -83,9 +83,9 @@ class Refusals:
     def tries(self) -> int:
         return len(self.nonces)
 
-    def left_ms(self, candidate: Any) -> int:
+    def left_ms(self, change_id: int, priority_class: str) -> int:
         """How long this change of the entity still waits; 0 too if the database's clock was set back."""
-        own, inherits = candidate.change_id in self.change_ids, candidate.priority_class == PriorityClass.LWW
+        own, inherits = change_id in self.change_ids, priority_class == PriorityClass.LWW
         left: int = pause_before_ms(self.tries, own=own, inherits=inherits) - self.ms_ago
         return max(0, left) if self.ms_ago >= 0 else 0
 
@@ -99,7 +99,7 @@ class Pauses:
     def holds(self, candidate: Any, entries: Reservation) -> bool:
         """Whether this change gets no nonce yet; `entries` then tells for how long."""
         refused = self._refused.get((candidate.entity_type, candidate.entity_id))
-        left_ms = refused.left_ms(candidate) if refused else 0
+        left_ms = refused.left_ms(candidate.change_id, candidate.priority_class) if refused else 0
         if refused and left_ms:
             entries.apart.append([candidate.change_id, refused.tries, left_ms])
         return left_ms > 0
@@ -159,6 +159,14 @@ def set_apart(
 def waits_apart(connection: Connection, host: str, change_id: int) -> bool:
     """Whether the change, which has no fate, waits apart and has no nonce. For an act: under the ledger row's lock."""
     return connection.exec_driver_sql(_WAITS_APART, (host, change_id, APART)).first() is not None
+
+
+def rest_of_pause_ms(connection: Connection, host: str, change: Any) -> int | None:
+    """How long the change still waits apart (0: until its next turn); None: it does not."""
+    if not waits_apart(connection, host, change.id):
+        return None
+    refused = _refusals(connection, host).get((change.entity_type, change.entity_id), Refusals())
+    return refused.left_ms(change.id, change.priority_class)
 
 
 def _another_emergency_waits(connection: Connection, host: str, row: Any) -> bool:

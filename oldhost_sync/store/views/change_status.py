@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import func, select, text
@@ -14,7 +14,7 @@ from oldhost_sync.policy.phrases import instant, quantity
 from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.intake.replacement import CORRECT, REPLACE
 from oldhost_sync.store.ledger.completion import SUPERSEDING
-from oldhost_sync.store.ledger.setting_apart import waits_apart
+from oldhost_sync.store.ledger.setting_apart import rest_of_pause_ms
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
@@ -65,6 +65,7 @@ class FateView:
     error: str | None = None
     unconfirmed: bool = False
     unsure: bool = False
+    waits_apart: bool = False
     waiting_for: list[str] = field(default_factory=list)
     steps: list[StepView] = field(default_factory=list)
 
@@ -223,9 +224,14 @@ def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate
     if fate.state == "IN_FLIGHT":
         return [*reasons, f"OldHost's answer to nonce {fate.nonce}"]
     named = _place(change)
-    if waits_apart(connection, host, change.id):
+    pause_ms = rest_of_pause_ms(connection, host, change)
+    if pause_ms is not None:
+        fate.waits_apart = True
+        now = connection.exec_driver_sql("SELECT UTC_TIMESTAMP()").scalar_one()
+        until = instant((now + timedelta(milliseconds=pause_ms)).replace(tzinfo=UTC))
         reasons.append(
-            "its pause to end, after OldHost refused it without using its nonce; or to be retried or discarded"
+            f"its pause to end at {until}, after OldHost refused it without using its nonce; or to be retried or "
+            "discarded"
         )
     letter = None
     if change.priority_class == "TXN":
