@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from oldhost_sync.policy.apart import PAUSES_MS
@@ -27,4 +25,4 @@ def test_a_change_waits_for_the_rest_of_its_pause_and_not_for_a_clock_that_was_s
     ms_ago: int, left_ms: int
 ) -> None:
     refused = Refusals(nonces=[501, 502], change_ids={7: None}, ms_ago=ms_ago)
-    assert refused.left_ms(SimpleNamespace(change_id=7, priority_class=PriorityClass.TXN)) == left_ms
+    assert refused.left_ms(7, PriorityClass.TXN) == left_ms
