@@ -156,6 +156,24 @@ def test_a_number_that_two_operations_had_proves_neither_by_being_used(stage: St
     assert stage.world.row(501)[1] == "UNSURE"  # type: ignore[index]
 
 
+def test_operations_that_a_resolve_has_bound_again_keep_their_numbers(stage: Stage) -> None:
+    """OldHost lost them, and gets them again in their order."""
+    ids = [stage.world.record("poison" if number == 0 else f"u{number}") for number in range(3)]
+    assert outcomes(send(stage.session(), ids)) == ["APPLIED"] * 3
+    stage.close()
+    stage.control(lambda controls: controls.restore({"expected_nonce": 501}))
+    assert isinstance(stage.open(), OpeningHalted)
+    assert not stage.resolve("resend").refused
+    refuse(stage, "500")
+    for _ in range(2):
+        opened = next_session(stage)
+        assert [ref[0] for ref in opened.event.bound] == ids
+        assert opened.event.apart == []
+        send(opened.session, ids)
+    stage.control(lambda controls: controls.switch_off(None))
+    assert outcomes(send(next_session(stage).session, ids)) == ["APPLIED"] * 3
+
+
 def test_an_operation_that_had_a_number_and_has_another_one_keeps_it_when_the_first_is_used(stage: Stage) -> None:
     poison, other = stage.world.record("poison"), stage.world.record("u2")
     refuse(stage, "500")

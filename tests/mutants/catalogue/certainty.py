@@ -101,6 +101,16 @@ MUTANTS = (
         levels=(APART_PAUSES, APART),
     ),
     Mutant(
+        "what is marked behind an operation that gives up its number keeps its own",
+        (Patch(SETTING_APART, "    connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (host, row.nonce))\n", ""),),
+        levels=(APART,),
+    ),
+    Mutant(
+        "what a resolve has bound again gives up its number",
+        (Patch(SETTING_APART, "    if not waiting or len(waiting) > _IN_DOUBT_MAX:\n", "    if not waiting:\n"),),
+        levels=(APART,),
+    ),
+    Mutant(
         "the later changes of what waits apart are sent",
         (Patch(COALESCER, "            lane.park(entry.ref.entity)\n", "            pass\n"),),
         levels=(APART_UNIT,),
