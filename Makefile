@@ -21,10 +21,10 @@ export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb client chromium galera composes promtool demo up test check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
+.PHONY: help setup mariadb client chromium galera composes promtool demo up test test-all check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: $(VENV)/.installed mariadb client  ## virtual environment, locked packages, MariaDB
 
@@ -34,8 +34,11 @@ demo: $(VENV)/.runs mariadb  ## the half-hour peak, time-compressed, with a ban 
 up: $(VENV)/.runs mariadb  ## the whole product on this machine, until Ctrl-C
 	$(BIN)/oldhost-sync up
 
-test: setup chromium galera composes promtool  ## all tests, the quick ones first
-	$(PYTEST) -m "not exhaustive" $(PYTEST_OPTIONS)
+test: setup chromium galera composes promtool  ## the tests, the quick ones first: some minutes
+	$(PYTEST) -m "not slow and not exhaustive" $(PYTEST_OPTIONS)
+
+test-all: test  ## and the slow ones: kills, upgrades, a short soak, every page in a browser
+	$(PYTEST) -m "slow and not exhaustive" $(PYTEST_OPTIONS)
 
 exhaustive: setup  ## every single fault, and every pair while an operation is in doubt
 	$(BIN)/python -m pytest -m exhaustive tests/exhaustive

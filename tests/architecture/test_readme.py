@@ -17,8 +17,8 @@ DOCUMENTS = [path for path in project_files() if path.suffix == ".md"]
 _SPAN = re.compile(r"`([^`\n]+)`")
 _COMMAND = re.compile(r"(?:^|[\s`(])oldhost-sync\s+(?P<rest>[a-z][^`#;&)]*)")
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
-_MAKE = re.compile(r"(?:^ {4}|`)make (?P<target>[a-z]+)\b", re.MULTILINE)
-_TARGET = re.compile(r"^([a-z]+):.*## ", re.MULTILINE)
+_MAKE = re.compile(r"(?:^ {4}|`)make (?P<target>[a-z-]+)\b", re.MULTILINE)
+_TARGET = re.compile(r"^([a-z-]+):.*## ", re.MULTILINE)
 
 
 def text(path: Path) -> str:
