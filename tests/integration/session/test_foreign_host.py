@@ -232,8 +232,9 @@ def test_a_rejection_that_used_its_number_and_does_not_say_so_needs_no_new_sessi
 def test_a_host_that_answers_questions_and_refuses_operations_gets_six_connections_a_minute(
     foreign: ForeignStage,
 ) -> None:
+    """Each time with another unit's change, as the one before waits apart."""
     foreign.host.always = lambda request: page(401) if request.is_operation else None
-    change_id, process = foreign.world.record(), Process()
+    process = Process()
     while process.clock_offset < 60:
         outcome = foreign.open(process)
         if isinstance(outcome, OpeningPostponed):
@@ -241,7 +242,7 @@ def test_a_host_that_answers_questions_and_refuses_operations_gets_six_connectio
             foreign.world.age(outcome.wait_ms / 1000)
         else:
             assert isinstance(outcome, Opened)
-            send(outcome.session, [change_id])
+            send(outcome.session, [foreign.world.record(f"u{process.clock_offset:.3f}")])
     connections = {one.connection for one in foreign.host.requests if one.is_operation}
     assert 2 <= len(connections) <= 6
 
