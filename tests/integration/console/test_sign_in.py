@@ -21,7 +21,9 @@ from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.door import LINK, STREAM, THEME
 from oldhost_sync.console.layout import ASSETS, PREFIX, SESSION_COOKIE, SIGN_IN
 from oldhost_sync.console.sign_ins import offer_link
-from tests.integration.api.conftest import HOST, ScriptedWriter, a_token, served
+from oldhost_sync.roles.api import console_of
+from oldhost_sync.settings import load_settings
+from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_token, served
 from tests.integration.console.conftest import an_app, browser
 
 SIGN_OUT = f"{PREFIX}/sign-out"
@@ -119,6 +121,20 @@ def test_a_sign_in_that_nobody_uses_ends_and_a_live_page_is_no_use(vera: httpx.C
     assert seen() > before + timedelta(seconds=6_900)
     unused_for(7_300)
     assert vera.get(PREFIX).status_code == 303
+
+
+def test_the_settings_say_how_long_a_sign_in_lasts_and_how_long_unused(
+    database_url: str, engine: Engine, writer: ScriptedWriter
+) -> None:
+    settings = load_settings(console_session_seconds=3_600, console_idle_seconds=600)
+    dependencies = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer)
+    with served(create_app(dependencies, console_of(settings))) as address, browser(address) as client:
+        told = client.post(SIGN_IN, data={"token": "vera"})
+        assert "Max-Age=3600" in told.headers["set-cookie"]
+        assert client.get(PREFIX).status_code == 200
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE console_sessions SET seen_at = UTC_TIMESTAMP(6) - INTERVAL 700 SECOND"))
+        assert client.get(PREFIX).status_code == 303
 
 
 def test_the_database_knows_no_secret(anna: httpx.Client, engine: Engine) -> None:
