@@ -18,9 +18,9 @@ from oldhost_sync.api.field_types import RowId
 from oldhost_sync.api.keys import read_number_cursor
 from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.console.forms import read_fields
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.next_steps import next_steps
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.alert_kinds import KINDS, SEVERITIES, AlertKind, may_close
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
 from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from oldhost_sync.api.access.auth import WATCHERS
 from oldhost_sync.console.api_document import read_document
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 
 
 class ApiPage(Page):

@@ -13,11 +13,12 @@ from oldhost_sync.api.access.doors import Door
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.host_apps import HOSTS
 from oldhost_sync.console.door import ConsoleDoor
-from oldhost_sync.console.layout import ASSETS, PREFIX, SECURITY_HEADERS, Entry, Layout
+from oldhost_sync.console.layout import SECURITY_HEADERS, Entry, Layout
 from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.overview_parts import OverviewParts
 from oldhost_sync.console.page import Adder, Console
 from oldhost_sync.console.pages import PAGES
+from oldhost_sync.console.paths import ASSETS, PREFIX
 from oldhost_sync.console.sign_ins import SignIns
 from oldhost_sync.credentials import EncryptionKey
 from workflows.messages import workflow_id

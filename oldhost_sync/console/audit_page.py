@@ -12,8 +12,8 @@ from starlette.responses import Response
 from oldhost_sync.api.access.auth import WATCHERS
 from oldhost_sync.api.field_types import BLANK_IS_NONE, RowId
 from oldhost_sync.api.keys import read_number_cursor
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.store.audit import ACTION_LENGTH_MAX, list_acts
 
 AUDIT = f"{PREFIX}/audit"

@@ -18,8 +18,8 @@ from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.act_form import KeyedAct
 from oldhost_sync.console.change_form import ChangeForm, FilledForm
 from oldhost_sync.console.forms import read_fields
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store.intake.schedule import cancel_by_operator

@@ -18,8 +18,8 @@ from oldhost_sync.api.letter_decisions import Decisions, decide_group, decide_le
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.console.act_form import GroupAct, MarkedAct
 from oldhost_sync.console.forms import read_fields, read_form
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.store.views.dead_letter_groups import ids_of_group, list_groups
 from oldhost_sync.store.views.overview import HELD_COUNTED_MAX, dead_letters_of

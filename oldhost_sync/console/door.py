@@ -14,12 +14,12 @@ from starlette.responses import Response
 
 from oldhost_sync.api.access.auth import Caller
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN, Layout
+from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.live_stream import LiveStream
+from oldhost_sync.console.paths import ASSETS, LINK, PREFIX, SIGN_IN
 from oldhost_sync.console.sign_ins import SignIn, SignIns
 
 SIGN_IN_KEY = "oldhost_sync.session"
-LINK = f"{PREFIX}/link"
 THEME = f"{PREFIX}/theme"
 STREAM = f"{PREFIX}/stream"
 _PUBLIC = {SIGN_IN, LINK, THEME}

@@ -16,8 +16,8 @@ from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.act_form import EntityAct
 from oldhost_sync.console.changes_page import entity_address
 from oldhost_sync.console.forms import read_fields
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.store.views.entity_comparison import compare_entity
 
 EntityType = Annotated[Name, Path()]

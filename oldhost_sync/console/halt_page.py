@@ -10,8 +10,8 @@ from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.console.act_form import HaltAct
 from oldhost_sync.console.forms import read_fields
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.store.ledger.halt_consequences import read_halt
 from oldhost_sync.store.views.ban import read_ban
 

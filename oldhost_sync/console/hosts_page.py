@@ -8,8 +8,8 @@ from starlette.responses import Response
 from oldhost_sync.api.access.auth import WATCHERS, caller_of
 from oldhost_sync.api.host_apps import HOSTS
 from oldhost_sync.api.host_list import list_of
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Console, Page
+from oldhost_sync.console.paths import PREFIX
 
 
 class HostsPage(Page):

@@ -20,15 +20,13 @@ from oldhost_sync.api.app import version
 from oldhost_sync.api.host_apps import host_in
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.assets import Asset, read_assets
+from oldhost_sync.console.paths import ASSETS, PREFIX
 from oldhost_sync.console.words import FILTERS
 from oldhost_sync.policy.plain_text import plain
 from oldhost_sync.settings import Role
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "/console"
-SIGN_IN = f"{PREFIX}/sign-in"
-ASSETS = f"{PREFIX}/static"
 SESSION_COOKIE, HOST_PREFIX = "oldhost_sync_session", "__Host-"
 THEME_COOKIE, NOTICE_COOKIE = "oldhost_sync_theme", "oldhost_sync_notice"
 THEMES = ("auto", "light", "dark")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from oldhost_sync.console.layout import PREFIX, Entry
+from oldhost_sync.console.layout import Entry
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.alert_kinds import KINDS
 from oldhost_sync.policy.promise import EMERGENCY_WARNING_MS
 from oldhost_sync.policy.writer_policy import EMERGENCY_MS

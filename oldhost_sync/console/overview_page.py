@@ -10,8 +10,8 @@ from starlette.responses import Response
 from oldhost_sync.api.access.auth import OPERATORS, WATCHERS
 from oldhost_sync.api.routes.series import SeriesSpan
 from oldhost_sync.api.schemas import Flush
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 
 
 class OverviewPage(Page):

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from oldhost_sync.api.access.auth import WATCHERS
 from oldhost_sync.api.routes.plan import WantedPlan
 from oldhost_sync.console.charts import HEIGHT, WIDTH, Line, Shade
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 
 PLAN = f"{PREFIX}/plan"
 Samples = Sequence[dict[str, Any]]

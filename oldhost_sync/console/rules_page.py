@@ -9,8 +9,8 @@ from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.console.act_form import RuleAct
 from oldhost_sync.console.forms import read_fields
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
 

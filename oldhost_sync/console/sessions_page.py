@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.access.auth import WATCHERS
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.store.views.ban import Ban, read_ban
 from oldhost_sync.store.views.session_list import NONCES_LOOKED_AT, SessionList, read_sessions

@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.access.auth import WATCHERS, Caller
-from oldhost_sync.console.door import LINK, SIGN_IN_KEY, THEME
+from oldhost_sync.console.door import SIGN_IN_KEY, THEME
 from oldhost_sync.console.forms import read_fields
-from oldhost_sync.console.layout import PREFIX, SIGN_IN, THEME_COOKIE, THEMES
+from oldhost_sync.console.layout import THEME_COOKIE, THEMES
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import LINK, PREFIX, SIGN_IN
 from oldhost_sync.console.sign_ins import SECRET_LENGTH_MAX
 
 THEME_SECONDS = 365 * 86_400.0

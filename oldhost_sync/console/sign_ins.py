@@ -9,7 +9,6 @@ people must be able to read the page that says so.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 import time
 from collections import OrderedDict
@@ -23,21 +22,18 @@ from oldhost_sync.api.access.auth import WATCHERS, Caller
 from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.console.sign_in_link import SECRET_BYTES, digest_of
 from oldhost_sync.policy.actor import Channel
-from oldhost_sync.settings import ApiToken
 from oldhost_sync.store import console_sessions
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.console_sessions import TokenHolder
 from oldhost_sync.store.errors import StoreError
 
-SECRET_BYTES = 32
 SECRET_LENGTH_MAX = 64
 # People of one on-call rota, many times over.
 REMEMBERED_MAX = 1_000
 # Timeout for looking up a sign-in that is known here: a page must be quick even while the database hangs.
 KNOWN_SECONDS_MAX = 1.0
-# Long enough to read the terminal and click; short enough that a link in a log is useless.
-LINK_SECONDS = 600.0
 # How often it is looked up whether the sign-ins of open streams last.
 STREAM_LOOK_SECONDS = 1.0
 IDLE_SECONDS = 7_200.0
@@ -182,16 +178,3 @@ class SignIns:
         self._remembered.move_to_end(digest)
         if len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
-
-
-def digest_of(secret: str) -> bytes:
-    """What the database stores of a secret. It is random, so a plain SHA-256 is enough."""
-    return hashlib.sha256(secret.encode()).digest()
-
-
-def offer_link(connection: Connection, host: str, token: ApiToken) -> str:
-    """Store a link that signs the token's owner in once, within LINK_SECONDS; returns its secret."""
-    secret = secrets.token_urlsafe(SECRET_BYTES)
-    holder = TokenHolder(token.name, token.fingerprint, LINK_SECONDS)
-    console_sessions.offer_link(connection, host, digest_of(secret), holder)
-    return secret

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from oldhost_sync.api.access.auth import WATCHERS
 from oldhost_sync.api.keys import read_text_cursor, text_cursor
 from oldhost_sync.api.problems import field_invalid
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store.views.sync_status import PENDING_SYNC, SYNC_FAILED, SYNCED
 from oldhost_sync.store.views.units import UnitFilter, list_units

@@ -14,9 +14,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from oldhost_sync.console.door import LINK
-from oldhost_sync.console.layout import PREFIX
-from oldhost_sync.console.sign_ins import offer_link
+from oldhost_sync.console.paths import LINK, PREFIX
+from oldhost_sync.console.sign_in_link import offer_link
 from oldhost_sync.settings import Role, Settings, SettingsError
 from oldhost_sync.stack.errors import StackError
 from oldhost_sync.stack.folder import StackFolder

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sqlalchemy.exc import DBAPIError
+
 from oldhost_sync.settings import Role, Settings, bind_address
 from oldhost_sync.stack.folder import StackFolder, as_api_tokens
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
@@ -23,7 +25,9 @@ from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, St
 from oldhost_sync.stack.programs import module
 from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.store.schema_migration import migrate
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.prerequisites import check_database
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +190,22 @@ class Stack:
         self.addresses.oldhost = self.settings.need_oldhost_url()
 
     def _migrate(self) -> None:
+        if self._is_migrated():
+            return
         self.tell("Migrating the database")
+        from oldhost_sync.store.schema_migration import migrate  # slow to import, and needed once
+
         migrate(self.addresses.migration_url, hosts=self.settings.hosts())
+
+    def _is_migrated(self) -> bool:
+        engine = create_engine(self.addresses.database_url, pool_size=1)
+        try:
+            check_database(engine, self.settings.hosts())
+        except (StoreError, DBAPIError):  # the migration says what is wrong, if anything is
+            return False
+        finally:
+            engine.dispose()
+        return True
 
     @staticmethod
     def _first_line(child: Child) -> str:

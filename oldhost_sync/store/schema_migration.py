@@ -38,10 +38,6 @@ TABLE_WAIT_SECONDS = 1
 PAUSE_SECONDS = 2.0
 DEFAULT_HOST = "oldhost"
 
-# The rights of each account; docs/operations.md and docker-compose.yml have the same.
-APP_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
-MIGRATION_RIGHTS = f"{APP_RIGHTS}, CREATE, ALTER, DROP, INDEX, REFERENCES"
-
 
 def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
     """Upgrade the schema to the newest revision and write the default event rules of `hosts`; returns the revision.

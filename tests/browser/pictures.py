@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
-from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.planner import Scenario, arrivals
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from tests.browser import crowd

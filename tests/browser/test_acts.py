@@ -13,9 +13,8 @@ from fastapi.routing import APIRoute
 from playwright.sync_api import Browser, expect
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.console.door import LINK
-from oldhost_sync.console.layout import PREFIX, SIGN_IN
-from oldhost_sync.console.sign_ins import offer_link
+from oldhost_sync.console.paths import LINK, PREFIX, SIGN_IN
+from oldhost_sync.console.sign_in_link import offer_link
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.transactions import run_in_transaction

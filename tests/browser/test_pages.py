@@ -16,9 +16,9 @@ from fastapi.routing import APIRoute
 from playwright.sync_api import Browser, expect
 
 from oldhost_sync.api.limits import LETTERS_AT_ONCE_MAX
-from oldhost_sync.console.door import LINK, STREAM
-from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN
+from oldhost_sync.console.door import STREAM
 from oldhost_sync.console.pages import PAGES
+from oldhost_sync.console.paths import ASSETS, LINK, PREFIX, SIGN_IN
 from tests.browser import crowd
 from tests.browser.conftest import Stage
 from tests.browser.stage import MARKS, OPERATOR, VIEWER, address_of, begin, state_of

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Response, expect
 
-from oldhost_sync.console.layout import PREFIX, SIGN_IN
+from oldhost_sync.console.paths import PREFIX, SIGN_IN
 
 # The machines are shared.
 SECONDS_MAX = 30.0

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.api import limits
 from oldhost_sync.api.access.auth import Caller
 from oldhost_sync.api.app import create_app
-from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.roles.api import build, console_of, serve_others
 from oldhost_sync.settings import Role, Settings, load_settings
 from oldhost_sync.store.engine import create_engine

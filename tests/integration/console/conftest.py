@@ -15,7 +15,7 @@ from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.console.app import ConsoleOptions, mount_console
-from oldhost_sync.console.layout import SIGN_IN
+from oldhost_sync.console.paths import SIGN_IN
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, one_plan, served, tell_of_a_failure
 
 __all__ = ["one_plan"]  # a fixture of the API's tests

@@ -18,7 +18,7 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.door import DECODE
-from oldhost_sync.console.layout import SIGN_IN
+from oldhost_sync.console.paths import SIGN_IN
 from oldhost_sync.credentials import EncryptionKey
 from oldhost_sync.temporal.client import CompressThenEncrypt
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served

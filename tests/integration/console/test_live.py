@@ -18,7 +18,7 @@ from oldhost_sync.api.limits import SHUTDOWN_SECONDS
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console import live_stream
 from oldhost_sync.console.door import STREAM
-from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.roles.api import ServerOfStreams, configure
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.console_sessions import end_sessions_of

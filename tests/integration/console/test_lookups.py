@@ -13,8 +13,8 @@ from sqlalchemy import Engine, text
 from oldhost_sync.api import limits
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console import dead_letters_page
-from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.next_steps import BROKEN
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.intake.change_recorder import record_change

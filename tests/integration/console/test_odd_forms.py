@@ -12,8 +12,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.console.door import LINK, STREAM
-from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.door import STREAM
+from oldhost_sync.console.paths import LINK, PREFIX
 from tests.integration.api.test_odd_queries import ODD, RAW
 from tests.integration.console.conftest import FullWriter
 from tests.integration.store.writing import recorded

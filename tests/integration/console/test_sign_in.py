@@ -18,9 +18,10 @@ from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.console.app import ConsoleOptions, mount_console
-from oldhost_sync.console.door import LINK, STREAM, THEME
-from oldhost_sync.console.layout import ASSETS, PREFIX, SESSION_COOKIE, SIGN_IN
-from oldhost_sync.console.sign_ins import offer_link
+from oldhost_sync.console.door import STREAM, THEME
+from oldhost_sync.console.layout import SESSION_COOKIE
+from oldhost_sync.console.paths import ASSETS, LINK, PREFIX, SIGN_IN
+from oldhost_sync.console.sign_in_link import offer_link
 from oldhost_sync.roles.api import console_of
 from oldhost_sync.settings import load_settings
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_token, served

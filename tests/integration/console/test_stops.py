@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from oldhost_sync.api.writer_link import writer_away
-from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.oldhost.count import NOT_ASKED
 from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.operator_act import OperatorAct

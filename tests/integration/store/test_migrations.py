@@ -11,13 +11,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy.engine import Engine, make_url
 
+from oldhost_sync.store.accounts import APP_RIGHTS, MIGRATION_RIGHTS
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.intake.rules import DEFAULT_RULES
 from oldhost_sync.store.outbox.relay_queue import claim_batch, mark_relayed
 from oldhost_sync.store.schema_migration import (
-    APP_RIGHTS,
-    MIGRATION_RIGHTS,
     migrate,
     newest_revision,
 )
