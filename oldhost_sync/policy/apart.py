@@ -12,7 +12,7 @@ PAUSES_MS = (15_000, 60_000, 120_000, 240_000, 480_000, 900_000)
 # What counts as one row of tries: those of an entity since it last took an operation, and no longer ago than this.
 REMEMBERED_SECONDS = 1800
 # Before the first try of an LWW change whose entity was refused twice or more: another payload, perhaps the same fault.
-INHERITED_MS_MAX = 120_000
+INHERITED_MS_MAX = 240_000
 # So many tries, in each of which another operation then got the nonce, prove that it is this operation that OldHost
 # refuses. Otherwise it may be OldHost that refuses all, and only many tries end it.
 TRIES_MAX = 3

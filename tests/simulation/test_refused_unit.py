@@ -48,7 +48,7 @@ class Backlog(World):
             self._want(0.05 * number, f"e{1 + number % OTHERS}", "booking_created", str(number))
         if self._states:
             for number in range(int(60 * MINUTES / STATES_EVERY_S)):
-                self._want(STATES_EVERY_S * number, REFUSED, "unit_status_changed", f"state {number}")
+                self._want(STATES_EVERY_S * number, REFUSED, "rate_changed", f"state-{number}")
         self._go_on_for(60 * MINUTES)
         assert self.always.violations + self.hub.failures == []
         assert self.oldhost.host.count("gap") + self.oldhost.host.count("replay") == 0
