@@ -32,6 +32,7 @@ from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.response import Response
 from oldhost_sync.oldhost.session import Session
+from oldhost_sync.policy.apart import PAUSES_MS
 from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.policy.events import OpeningPostponed, SendEnded
 from tests.conformance.maria_world import HOST, MariaWorld
@@ -228,6 +229,10 @@ class Stage:
     def session(self, process: Process | None = None) -> Session:
         """A session, whatever must be waited for first; the settle time and bans pass at once."""
         return self.opening(process).session
+
+    def rest(self) -> None:
+        """The longest pause of what waits apart is over."""
+        self.world.age(PAUSES_MS[-1] / 1000)
 
     def opening(self, process: Process | None = None) -> Opened:
         outcome = self.open(process)

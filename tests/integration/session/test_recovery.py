@@ -185,6 +185,7 @@ def test_garbage_is_never_taken_for_an_answer(stage: Stage, reply: str) -> None:
     opened = stage.opening()
     named = [ref[0] for ref in opened.event.bound] + [each for each, _ in opened.event.apart]
     assert named == [change_id], "a refusal in words gives the nonce up; bytes may be a lost answer"
+    stage.rest()
     assert outcomes(send(opened.session, [change_id])) == ["APPLIED"]
     stage.check_clean()
 
@@ -217,6 +218,7 @@ def test_a_host_that_stays_busy_ends_the_session_with_nothing_lost(stage: Stage)
     assert (outcomes(sent), sent.session_open) == (["BOUND"], False)
     stage.control(lambda controls: controls.switch_off("busy"))
     opened = stage.opening()
+    stage.rest()
     assert outcomes(send(opened.session, [change_id])) == ["APPLIED"]
     stage.check_clean()
 

@@ -77,7 +77,9 @@ def test_an_answer_that_did_not_use_the_nonce_is_followed_by_the_same_bytes(
     waiting = stage.open()
     assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "settle"
-    assert outcomes(send(stage.session(), [change_id])) == ["APPLIED"]
+    session = stage.session()
+    stage.rest()
+    assert outcomes(send(session, [change_id])) == ["APPLIED"]
     assert stage.world.read(STATUS, change_id) == [("APPLIED", 0, None)]
     stage.check_clean()
 
