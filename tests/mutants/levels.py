@@ -120,6 +120,11 @@ LIVE_PAGES = _tests(
     "real MariaDB, live pages", "tests/unit/console/test_live_stream.py", "tests/integration/console/test_live.py"
 )
 CODEC = _tests("real MariaDB, payloads for Temporal's UI", "tests/integration/console/test_codec.py")
+WORDS = _tests("real MariaDB, OldHost's words", "tests/integration/console/test_words.py")
+ONE_JUDGEMENT = _tests("real MariaDB, a host's state", "tests/integration/console/test_one_judgement.py")
+PLAIN_TEXT = _tests("unit tests of plain text", "tests/unit/policy/test_plain_text.py")
+WIRE = _tests("unit tests of the wire", "tests/unit/oldhost/test_wire.py")
+FIELDS = _tests("unit tests of fields", "tests/unit/fields")
 SIGN_IN = _tests("real MariaDB, sign-ins", "tests/integration/console/test_sign_in.py")
 WATCHED_FILE = _tests("unit tests of watched files", "tests/unit/test_watched_file.py", "tests/unit/api/test_tokens.py")
 HOST_CONDITION = _tests("real MariaDB, a host's condition", "tests/integration/store/test_host_condition.py")

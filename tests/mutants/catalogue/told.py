@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from tests.mutants.levels import (
     APART_UNIT,
+    CALLERS,
     FAR_WORKERS,
+    FIELDS,
+    ONE_JUDGEMENT,
+    PLAIN_TEXT,
     QUEUES,
     SIGN_IN,
     SITUATION,
+    WIRE,
+    WORDS,
 )
 from tests.mutants.mutant import Mutant, Patch
 
@@ -66,5 +72,40 @@ MUTANTS = (
         "who signs out stays signed in elsewhere",
         (Patch("oldhost_sync/console/sign_ins.py", "            console_sessions.end_session(connection, self._host, sign_in.digest)\n", ""),),
         levels=(SIGN_IN,),
+    ),
+    Mutant(
+        "the words of a discarded change are ours",
+        (Patch("oldhost_sync/api/access/words.py", '    "stale", "retry",', '    "stale", "discarded", "retry",'),),
+        levels=(WORDS,),
+    ),
+    Mutant(
+        "a surprising next nonce is told as it came",
+        (Patch("oldhost_sync/oldhost/wire.py", 'if _is_whole(named) else "what is no number"', "if True else ''"),),
+        levels=(WIRE,),
+    ),
+    Mutant(
+        "JSON at the terminal is for programs alone",
+        (Patch("oldhost_sync/cli/output.py", "plain_json(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))", "json.dumps(value, indent=2, ensure_ascii=False, default=_plain)"),),
+        levels=(PLAIN_TEXT,),
+    ),
+    Mutant(
+        "the list of hosts asks no writer",
+        (Patch("oldhost_sync/api/host_list.py", "observed(at, writer, Observation(conditions[host]))", "observed(at, Observation(), Observation(conditions[host]))"),),
+        levels=(ONE_JUDGEMENT,),
+    ),
+    Mutant(
+        "status says what the writer says of itself",
+        (Patch("oldhost_sync/cli/status.py", "judge(observed(datetime.now(UTC), writer, condition))", "judge(observed(datetime.now(UTC), writer, Observation()))"),),
+        levels=(ONE_JUDGEMENT,),
+    ),
+    Mutant(
+        "a number in a JSON body may be true",
+        (Patch("oldhost_sync/fields/number.py", "if type(value) is not int or not", "if not isinstance(value, int) or not"),),
+        levels=(FIELDS,),
+    ),
+    Mutant(
+        "a refused submission leaves its key free",
+        (Patch("oldhost_sync/store/intake/invalid_submissions.py", "            connection.exec_driver_sql(_TAKE_KEY, key)\n", ""),),
+        levels=(CALLERS,),
     ),
 )  # fmt: skip
