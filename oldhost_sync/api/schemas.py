@@ -12,7 +12,7 @@ from oldhost_sync.api import choices, limits
 from oldhost_sync.api.field_types import JSON_WHOLE, OWN_WORDS, Id, Key, Moment, Name, UnitNameText, UnitStatusText
 from oldhost_sync.api.problems import ProblemBody
 from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
-from oldhost_sync.policy.limits import BATCH_CHANGES_MAX, TEXT_LENGTH_MAX
+from oldhost_sync.policy.limits import BATCH_CHANGES_MAX, INTEGER_MAX, TEXT_LENGTH_MAX
 
 KEY = "3f6c2b1e-0a57-4f0e-9a5e-0d1f6f2f7a11"
 
@@ -100,6 +100,7 @@ class Resolve(ReasonedRequest):
     epoch: Annotated[int, JSON_WHOLE] = Field(
         default=0,
         ge=0,
+        le=INTEGER_MAX,
         description="That of the halt which the operator was shown (GET /api/writer/halt). If somebody has "
         "decided about that one since, nothing is decided. 0: whatever the halt is",
         examples=[7],

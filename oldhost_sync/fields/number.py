@@ -20,7 +20,9 @@ def read_whole(field: str, text: str) -> int:
 
 
 def read_json_whole(field: str, value: object) -> int:
-    """Not text, not true, not 7.0: other programs would read those as something else."""
+    """Not text and not true. 7.0 is 7: JSON has one kind of numbers."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if type(value) is not int or not limits.INTEGER_MIN <= value <= limits.INTEGER_MAX:
         raise InvalidField(field, f"{field} {_NO_WHOLE}")
     return value

@@ -225,7 +225,7 @@ def test_figures_name_routes_and_never_units(vera: httpx.Client, shop: httpx.Cli
     assert all(line.startswith(("#", "oldhost_sync_")) for line in figures.splitlines())
 
 
-@pytest.mark.parametrize("number", ["7", "", True, 7.0, 7.5, [7], {}, 2**63])
+@pytest.mark.parametrize("number", ["7", "", True, 7.5, [7], {}, 2**63])
 def test_a_number_in_an_operator_s_body_is_a_number(anna: httpx.Client, writer: ScriptedWriter, number: object) -> None:
     for path, body in (
         ("/api/writer/resolve", {"mode": "adopt", "epoch": number}),

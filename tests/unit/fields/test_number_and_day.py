@@ -48,7 +48,11 @@ def test_a_json_number_is_taken(value: int) -> None:
     assert read_json_whole("it", value) == value
 
 
-@pytest.mark.parametrize("value", ["7", True, 7.0, None, [7], INTEGER_MAX + 1, INTEGER_MIN - 1])
+def test_json_has_one_kind_of_numbers() -> None:
+    assert repr(read_json_whole("it", 7.0)) == "7"
+
+
+@pytest.mark.parametrize("value", ["7", True, 7.5, None, [7], INTEGER_MAX + 1, INTEGER_MIN - 1])
 def test_what_json_does_not_write_as_a_whole_number_is_refused(value: object) -> None:
     with pytest.raises(InvalidField, match=r"^it must be a whole number"):
         read_json_whole("it", value)
