@@ -174,7 +174,7 @@ def _count_as_applied(connection: Connection, host: str, expected: int) -> int:
         values = (found.status, shortened(found.answer), host, row.nonce)
         connection.exec_driver_sql(statements.COMPLETE_FOUND, values)
         record_fate(connection, host, found.ending)
-        end_others(connection, host, others)
+        end_others(connection, host, others, expected)
     return len(doubts)
 
 

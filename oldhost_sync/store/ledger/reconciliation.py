@@ -98,14 +98,25 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
         connection.exec_driver_sql(sql.COUNT_FELL, (None, host))
     if not ledger.ban_is_over:
         connection.exec_driver_sql(sql.END_BAN, (host,))
-    fates = [fate for row in sent if row.nonce < expected for fate in _found_used(connection, host, epoch, row)]
-    given_up, apart = set_apart(connection, host, expected, expected - 1, list(sent))
+    fates, left = _end_used(connection, host, epoch, expected, list(sent))
+    given_up, apart = set_apart(connection, host, expected, expected - 1, left)
     fates += given_up
     rows = connection.exec_driver_sql(sql.BOUND_REFS, (host, expected, BOUND_MAX + 1)).all()
     return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX, apart=apart)
 
 
-def _found_used(connection: Connection, host: str, epoch: int, row: sql.SentRow) -> list[ChangeResult]:
+def _end_used(
+    connection: Connection, host: str, epoch: int, expected: int, sent: list[sql.SentRow]
+) -> tuple[list[ChangeResult], list[sql.SentRow]]:
+    """The fates of the operations below `expected`, and what is in doubt then: with them another may lose its nonce."""
+    used_up = [row for row in sent if row.nonce < expected]
+    if not used_up:
+        return [], sent
+    fates = [fate for row in used_up for fate in _found_used(connection, host, epoch, row, expected)]
+    return fates, list(connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all())
+
+
+def _found_used(connection: Connection, host: str, epoch: int, row: sql.SentRow, expected: int) -> list[ChangeResult]:
     """OldHost expects a later nonce: the operation in doubt has used its own, or one that had the nonce before."""
     others = others_of(connection, host, row)
     found = used(row, shared=bool(others))
@@ -114,7 +125,7 @@ def _found_used(connection: Connection, host: str, epoch: int, row: sql.SentRow)
     values = (found.status, shortened(found.answer), host, row.nonce)
     check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
     record_fate(connection, host, found.ending, numbered=True)
-    return [found.fate, *end_others(connection, host, others)]
+    return [found.fate, *end_others(connection, host, others, expected)]
 
 
 def complete_halt(connection: Connection, host: str, epoch: int, expected: int) -> str:

@@ -28,6 +28,8 @@ from oldhost_sync.store.ledger.used_nonce import UNSURE
 APART = "set apart: OldHost refused it without using the nonce"
 DECIDED = "set apart, and an operator has decided about its entity since"
 _BEHIND = "the nonce before it was given to another operation"
+# An operation that has another nonce by now loses that, too.
+_MAY_BE_DONE = "a nonce that it had before was used, and another operation had that, too"
 # A `resolve` has bound more than that again; these keep their numbers.
 _IN_DOUBT_MAX = 2
 
@@ -67,7 +69,7 @@ _OTHERS = (
     "AND r.change_id = a.change_id LIMIT 1) AS now_bound FROM nonce_requests_archive a "
     "FORCE INDEX (ix_nonce_requests_archive_nonce) STRAIGHT_JOIN outbox_events o ON o.id = a.change_id "
     "WHERE a.host = %s AND a.nonce = %s AND a.status = 'SENT' AND a.sends > 0 AND a.change_id <> %s "
-    "AND a.reason IN (%s, %s, 'retried by an operator') ORDER BY a.id"
+    "AND a.reason IN (%s, %s, %s, 'retried by an operator') ORDER BY a.id"
 )
 
 
@@ -175,17 +177,35 @@ def _another_emergency_waits(connection: Connection, host: str, row: Any) -> boo
 
 def others_of(connection: Connection, host: str, row: Any) -> list[Any]:
     """The other operations that had this nonce and may have been written."""
-    return list(connection.exec_driver_sql(_OTHERS, (host, row.nonce, row.change_id, APART, DECIDED)).all())
+    reasons = (APART, DECIDED, _MAY_BE_DONE)
+    return list(connection.exec_driver_sql(_OTHERS, (host, row.nonce, row.change_id, *reasons)).all())
 
 
-def end_others(connection: Connection, host: str, others: list[Any]) -> list[ChangeResult]:
-    """Their nonce is used, and no answer says by which: those without a fate or another nonce are unsure."""
+def end_others(connection: Connection, host: str, others: list[Any], expected: int) -> list[ChangeResult]:
+    """Their nonce is used, and no answer says by which: those without a fate are unsure. One that has got another
+    nonce loses that, or it could be applied twice; unless OldHost has used that one, too.
+    """
     fates = []
     for other in others:
-        if other.outcome is not None or other.now_bound is not None:
+        if other.outcome is not None or not _loses_its_nonce(connection, host, other, expected):
             continue
         ending = Ending.unsure(other, f"{UNSURE}OldHost has used nonce {other.nonce}, which two operations had")
         if record_fate(connection, host, ending):
             why = "its nonce was used, and another operation had it, too"
             fates.append(ChangeResult(other.change_id, Outcome.DEAD.value, other.nonce, why, unproven=True))
     return fates
+
+
+def _loses_its_nonce(connection: Connection, host: str, other: Any, expected: int) -> bool:
+    """Whether the operation has no nonce any more."""
+    if other.now_bound is None:
+        return True
+    doubts = connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()
+    if other.now_bound < expected or len(doubts) > _IN_DOUBT_MAX:
+        return False
+    connection.exec_driver_sql(sql.ARCHIVE_ONE, (_MAY_BE_DONE, host, other.now_bound, other.change_id))
+    connection.exec_driver_sql(sql.DELETE_ONE, (host, other.now_bound))
+    connection.exec_driver_sql(sql.ARCHIVE_SENT_BEYOND, (_BEHIND, host, other.now_bound))
+    connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (host, other.now_bound))
+    connection.exec_driver_sql(sql.SET_NEXT_NONCE, (other.now_bound, host))
+    return True

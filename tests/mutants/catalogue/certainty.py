@@ -30,8 +30,8 @@ MUTANTS = (
         levels=(APART,),
     ),
     Mutant(
-        "an operation that gave up its number ends with it though it has another one",
-        (Patch(SETTING_APART, "if other.outcome is not None or other.now_bound is not None:", "if other.outcome is not None:"),),
+        "an operation that may have used the number before is sent under another one",
+        (Patch(SETTING_APART, "or not _loses_its_nonce(connection, host, other, expected):", "or other.now_bound is not None:"),),
         levels=(APART,),
     ),
     Mutant(

@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         "the operation that had the nonce before stays where it was",
-        (Patch(RECONCILIATION, "[found.fate, *end_others(connection, host, others)]", "[found.fate]"),),
+        (Patch(RECONCILIATION, "[found.fate, *end_others(connection, host, others, expected)]", "[found.fate]"),),
         levels=(APART,),
     ),
     Mutant(
