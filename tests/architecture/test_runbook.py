@@ -9,27 +9,19 @@ import pytest
 
 from oldhost_sync.policy.alert_kinds import KINDS, Kind, runbook
 from tests.architecture.project_files import ROOT, python_files
+from tests.architecture.runbook import PAGE, opening
 
-PAGE = (ROOT / "docs" / "operations.md").read_text()
-SECTIONS = dict(re.findall(r"^### Alert ([a-z-]+)\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL))
-ROWS = dict(re.findall(r"^\| \[`([a-z-]+)`\]\(#alert-[a-z-]+\) \| (.*)\|$", PAGE, re.MULTILINE))
-
-
-def words(text: str) -> str:
-    return " ".join(text.split())
+SECTIONS = re.findall(r"^### Alert ([a-z-]+)$", PAGE.read_text(), re.MULTILINE)
 
 
-def test_every_kind_has_a_section_and_a_row_and_every_section_has_a_kind() -> None:
-    assert [*SECTIONS] == [*ROWS] == [*KINDS] == [*get_args(Kind)]
+def test_every_kind_has_one_section_and_every_section_has_a_kind() -> None:
+    assert [*KINDS] == [*get_args(Kind)]
+    assert sorted(SECTIONS) == sorted(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_runbook_says_what_the_code_says(kind: str) -> None:
-    known = KINDS[kind]
-    assert words(ROWS[kind]) == words(f"{known.severity} | {known.meaning}")
-    assert words(known.next_step) in words(SECTIONS[kind])
-    assert f"`{known.command}`" in SECTIONS[kind] if known.command else "`oldhost-sync " not in SECTIONS[kind]
-    assert words(f"*Closed when* {known.ends}.") in words(SECTIONS[kind])
+    assert opening(kind) in PAGE.read_text(), "run `python -m tests.architecture.runbook`"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -77,14 +77,27 @@ def test_every_metric_that_rules_and_dashboard_name_is_exported() -> None:
     assert sorted(name for name in named if not name.startswith(SDK_METRICS) and name not in exported()) == []
 
 
+def documented(*roles: str) -> dict[str, str]:
+    """The metrics of these roles in the runbook's table, and their labels."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    rows = dict(re.findall(r"^\| (relay|worker|api|all) \| (`.*`) \|$", page, re.MULTILINE))
+    return {
+        f"oldhost_sync_{name}": labels
+        for role in roles
+        for name, labels in re.findall(r"`([a-z_]+…?)(?:\{([a-z_,]*)\})?`", rows[role])
+    }
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_the_documented_metrics_are_those_that_the_role_exports(role: str) -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
-    rows = re.findall(r"^\| `([a-z_]+(?:…)?)` \| [^|]*\| [^|]*\| ([\w, ]+) \|$", page, re.MULTILINE)
-    told = {f"oldhost_sync_{name}" for name, shown_by in rows if {role, "all"} & {*shown_by.split(", ")}}
     processes = {name for name in families(role) if name.startswith("oldhost_sync_process_")}
     assert processes
-    assert told - {"oldhost_sync_process_…"} == {*families(role)} - processes
+    assert documented(role, "all").keys() - {"oldhost_sync_process_…"} == {*families(role)} - processes
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_metric_says_what_it_means(role: str) -> None:
+    assert [family.name for family in ROLES[role]().collect() if " " not in family.documentation] == []
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -93,9 +106,7 @@ def test_every_metric_is_in_our_name_space(role: str) -> None:
 
 
 def test_no_label_can_hold_a_payload_or_an_id() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
-    rows = re.findall(r"^\| `[a-z_]+` \| ([a-z_, ]*)\| [^|]*\| (?:relay|worker|api|all|, )+ \|$", page, re.MULTILINE)
-    labels = {label for row in rows for label in row.replace(",", " ").split()}
+    labels = {label for told in documented("all", *ROLES).values() for label in told.split(",") if label}
     assert labels == {
         "condition", "host", "kind", "method", "outcome", "priority_class", "promise", "reason", "role", "route",
         "severity", "state", "status",
