@@ -43,7 +43,8 @@ COMMANDS: Final = {
         "status", "What the writer is doing: state, lanes, breaker, session, nonces, rates, forecast, books, alerts."
     ),
     "hosts": CommandEntry(
-        "hosts", "Every host in the database, and its state. `--host NAME` before a command chooses one."
+        "hosts",
+        "Every host in the database, with its state as `status` says it. `--host NAME` before a command chooses one.",
     ),
     "submit": CommandEntry(
         "submission", "Submit one change, or a file of changes. Exit code 1 when anything was refused."
