@@ -70,8 +70,30 @@ ORDER = (
 )
 
 
+# Slow as a whole: together they take as long as all others, and what they find is rarely what one has just broken.
+SLOW = (
+    "faults/",
+    "integration/cli/test_commands.py",
+    "integration/console/test_alerts.py",
+    "integration/console/test_lookups.py",
+    "integration/console/test_words.py",
+    "integration/ledger/",
+    "integration/stack/",
+    "integration/store/test_books.py",
+    "integration/store/test_callers_transaction.py",
+    "integration/store/test_indexes.py",
+    "integration/store/test_worker_watch.py",
+    "integration/system/",
+    "integration/traces/",
+    "simulation/",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the folders in ORDER, any other folder after them."""
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: _rank(item.path.parent.relative_to(Path(__file__).parent).as_posix()))
 
 
