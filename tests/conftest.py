@@ -74,10 +74,10 @@ ORDER = (
 SLOW = (
     "faults/",
     "integration/cli/test_commands.py",
-    "integration/console/test_alerts.py",
-    "integration/console/test_lookups.py",
-    "integration/console/test_words.py",
+    "integration/console/",
     "integration/ledger/",
+    "integration/relay/test_hosts_apart.py",
+    "integration/relay/test_writer_health.py",
     "integration/stack/",
     "integration/store/test_books.py",
     "integration/store/test_callers_transaction.py",
