@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
 from oldhost_sync.console.layout import Entry
 from oldhost_sync.console.paths import PREFIX
-from oldhost_sync.policy.alert_kinds import KINDS
-from oldhost_sync.policy.promise import EMERGENCY_WARNING_MS
+from oldhost_sync.policy.alert_kinds import KINDS, emergencies_that_waited
 from oldhost_sync.policy.writer_policy import EMERGENCY_MS
 from oldhost_sync.store.ledger.halt_decision import HaltDecision
 
 
-def _page(title: str, path: str, **filters: object) -> Entry:
-    return Entry(f"{PREFIX}/{path}" + (f"?{urlencode(filters)}" if filters else ""), title)
+def _entry(page: tuple[str, str]) -> Entry:
+    title, address = page
+    return Entry(f"{PREFIX}/{address}", title)
 
 
-def _late(title: str, ms: int) -> Entry:
-    return _page(title, "changes", priority_class="EMERGENCY", waited_s=ms // 1000)
-
-
-BROKEN = _late("Emergencies that took longer than promised", EMERGENCY_MS)
-_WAITING = _page("The waiting emergencies", "changes", priority_class="EMERGENCY", outcome="OUTSTANDING")
-_SESSIONS = _page("Sessions and workers", "sessions")
-
-PAGES: dict[str, Entry] = {
-    "ban": _WAITING,
-    "halted": _page("Compare both decisions", "halt"),
-    "emergency-late": _late("The late emergencies", EMERGENCY_WARNING_MS),
-    "emergency-blocked": _WAITING,
-    **dict.fromkeys(
-        (
-            "no-progress",
-            "no-session",
-            "goes-nowhere",
-            "answers-lost",
-            "sessions-broken",
-            "no-worker",
-            "no-relay",
-            "database-far",
-        ),
-        _SESSIONS,
-    ),
-    "dead-letters": _page("Dead letters by reason", "dead-letters"),
-    "forecast": _page("The plan from now", "plan", from_now="true"),
-    "schedule-failed": _page("Scheduled changes", "scheduled"),
-    "submission-refused": _page("The refused changes", "changes", outcome="REFUSED"),
-}
+BROKEN = _entry(emergencies_that_waited("Emergencies that took longer than promised", EMERGENCY_MS))
+PAGES: dict[str, Entry] = {kind: _entry(about.page) for kind, about in KINDS.items() if about.page}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,29 @@
-"""What docs/operations.md says of each kind of alert: `python -m tests.architecture.runbook` writes it anew.
+"""What comes from the table of alerts: `python -m tests.architecture.runbook` writes it anew.
+
+It is what docs/operations.md says of each kind, and the rules of Prometheus.
 
 The first paragraphs of a kind's section, up to what closes it, are the code's; what follows them is written by hand.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 
-from oldhost_sync.policy.alert_kinds import KINDS
+from oldhost_sync.policy.alert_kinds import KINDS, metric_rules
 from tests.architecture.project_files import ROOT
 
 PAGE = ROOT / "docs" / "operations.md"
+RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
+_RULES_BEGIN = """\
+# Alerts for Prometheus, from the table in oldhost_sync/policy/alert_kinds.py: `python -m tests.architecture.runbook`
+# writes this file. Each rule links to a section of the runbook, relative to the repository. Its tests are in
+# rules_test.yml.
+groups:
+  - name: oldhost-sync
+    rules:
+"""
 
 
 def opening(kind: str) -> str:
@@ -25,6 +37,21 @@ def opening(kind: str) -> str:
         f"{command}\n"
         f"*Closed when* {known.ends}.\n"
     )
+
+
+def rules() -> str:
+    """The file of rules for Prometheus."""
+    written = [
+        f"      - alert: OldHostSync{rule.name}\n"
+        f"        expr: >-\n          {rule.expression}\n"
+        + (f"        for: {rule.lasts}\n" if rule.lasts else "")
+        + f"        labels: {{severity: {rule.severity}}}\n"
+        "        annotations:\n"
+        f"          summary: {json.dumps(rule.summary)}\n"
+        f"          runbook_url: {address}\n"
+        for rule, address in metric_rules()
+    ]
+    return _RULES_BEGIN + "\n".join(written)
 
 
 def _opening_of(kind: str) -> re.Pattern[str]:
@@ -41,6 +68,7 @@ def main() -> None:
     for kind in KINDS:
         page = _opening_of(kind).sub(opening(kind).replace("\\", r"\\"), page)
     PAGE.write_text(page)
+    RULES.write_text(rules())
 
 
 if __name__ == "__main__":

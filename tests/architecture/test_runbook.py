@@ -9,7 +9,7 @@ import pytest
 
 from oldhost_sync.policy.alert_kinds import KINDS, Kind, runbook
 from tests.architecture.project_files import ROOT, python_files
-from tests.architecture.runbook import PAGE, opening
+from tests.architecture.runbook import PAGE, RULES, opening, rules
 
 SECTIONS = re.findall(r"^### Alert ([a-z-]+)$", PAGE.read_text(), re.MULTILINE)
 
@@ -22,6 +22,10 @@ def test_every_kind_has_one_section_and_every_section_has_a_kind() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_runbook_says_what_the_code_says(kind: str) -> None:
     assert opening(kind) in PAGE.read_text(), "run `python -m tests.architecture.runbook`"
+
+
+def test_prometheus_has_the_rules_of_the_code() -> None:
+    assert RULES.read_text() == rules(), "run `python -m tests.architecture.runbook`"
 
 
 @pytest.mark.parametrize("kind", KINDS)
