@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
 from activities.left_submissions import LeftSubmissions
-from oldhost_sync.oldhost.count import NOT_ASKED, Count
+from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
 from oldhost_sync.policy.act_signature import actor_of
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX

@@ -18,16 +18,15 @@ from sqlalchemy.engine import Engine
 from temporalio import activity
 
 from oldhost_sync.oldhost.address import Address
-from oldhost_sync.oldhost.connection_pace import ConnectionPace
+from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connector import Connector
-from oldhost_sync.oldhost.count import Count
-from oldhost_sync.oldhost.exchange import Exchange
-from oldhost_sync.oldhost.first_contact import FirstContact
+from oldhost_sync.oldhost.expected_nonce import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
-from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.recovery import Opened, Opening
-from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
+from oldhost_sync.oldhost.recovery import Count, Opened, Opening
+from oldhost_sync.oldhost.refusals import ConnectionPace
 from oldhost_sync.oldhost.session import Session
+from oldhost_sync.oldhost.session_limits import SessionLimits
+from oldhost_sync.oldhost.shared_connection import Exchange
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, Outcome
 from oldhost_sync.policy.events import (
     OpeningHalted,

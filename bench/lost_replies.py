@@ -18,7 +18,7 @@ from bench.deployment import Deployment, rivals
 from bench.result import Picture, Result, Series
 from bench.stage import SimulatedHost, Stage
 from bench.workload import backlog, put_into_outbox
-from oldhost_sync.oldhost.reply_timeout import KNOWN_AFTER
+from oldhost_sync.oldhost.answer_times import KNOWN_AFTER
 
 RESET, SILENT = "connection reset", "no reply ever"
 KINDS = {RESET: ("drop_after", {"reset": True}), SILENT: ("swallow", {})}
@@ -121,7 +121,7 @@ def measure(stage: Stage) -> Result:
             result.target(what, kept.pop("product"), ">=", seen.setting.kept_min, "", kept)
     result.notes.append(
         "A reply that never comes is waited for somewhat longer than OldHost's slowest answers of late, before "
-        "anything can be asked (oldhost_sync/oldhost/reply_timeout.py)."
+        "anything can be asked (oldhost_sync/oldhost/answer_times.py)."
     )
     result.pictures.append(_picture(slow.by_system["product"]))
     return result

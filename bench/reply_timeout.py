@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from bench.result import Result
 from bench.stage import Stage
-from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.reply_timeout import FACTOR, HALF_LIFE, ReplyTimeout
+from oldhost_sync.oldhost.answer_times import FACTOR, HALF_LIFE, ReplyTimeout
+from oldhost_sync.oldhost.session_limits import SessionLimits
 
 OPERATIONS = 50_000
 LOST = (0.0, 0.01, 0.02)

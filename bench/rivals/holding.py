@@ -10,9 +10,9 @@ from datetime import timedelta
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.oldhost.address import parse_address
+from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
-from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.events import OpeningPostponed
 from oldhost_sync.roles.worker import session_limits

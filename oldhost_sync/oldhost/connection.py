@@ -17,8 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from oldhost_sync.oldhost.answer_limit import CLOSE_SECONDS, AnswerLimit
-from oldhost_sync.oldhost.connection_end import ConnectionEnd
 from oldhost_sync.oldhost.errors import (
     ConnectionClosed,
     ExchangeCut,
@@ -27,7 +25,7 @@ from oldhost_sync.oldhost.errors import (
     Silent,
     Unreadable,
 )
-from oldhost_sync.oldhost.response import NotAResponse, Response, ResponseReader
+from oldhost_sync.oldhost.wire import ConnectionEnd, NotAResponse, Response, ResponseReader
 
 # A wait on the socket calls `while_waiting` after this time, which is well below any heartbeat timeout.
 SLICE_SECONDS = 0.5
@@ -35,6 +33,9 @@ READ_BYTES = 16 * 1024
 # TCP keep-alive detects a connection that vanished silently (a firewall dropped its state, a machine lost power) within
 # a minute, and keeps an idle one in the connection tables of firewalls, which expire after some 240 s.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+
+# How long a likely close is waited for: far longer than it takes to follow its answer, and only once in N answers.
+CLOSE_SECONDS = 0.25
 
 Clock = Callable[[], float]
 Heartbeat = Callable[[], None]
@@ -61,6 +62,31 @@ class HostConnection(Protocol):
     def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response: ...
 
     def close(self) -> None: ...
+
+
+class AnswerLimit:
+    """After how many answers OldHost closes a connection, learnt from the last one that it closed; one for each host.
+
+    Some hosts and proxies close each connection after a fixed number of requests. If a request is written while the
+    close is still arriving, we can't tell whether it was read, so it is in doubt for the whole settle time. So if the
+    last connection ended after N answers, we wait a moment after the N-th on the next one, to see the close before we
+    write again.
+    """
+
+    def __init__(self) -> None:
+        self._answers = 0  # 0: no limit known
+
+    def closed_after(self, answers: int) -> None:
+        """OldHost closed a connection after this many complete answers."""
+        self._answers = answers
+
+    def outlived(self) -> None:
+        """A connection was not closed when expected, so no limit is known any more."""
+        self._answers = 0
+
+    def is_reached(self, answers: int) -> bool:
+        """Whether the connection is likely to be closed now."""
+        return 0 < self._answers == answers
 
 
 @dataclass(slots=True)

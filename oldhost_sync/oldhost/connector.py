@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 from oldhost_sync.oldhost.address import Address
-from oldhost_sync.oldhost.answer_limit import AnswerLimit
-from oldhost_sync.oldhost.connection import SLICE_SECONDS, Clock, Heartbeat, OldHostConnection, ready
+from oldhost_sync.oldhost.connection import SLICE_SECONDS, AnswerLimit, Clock, Heartbeat, OldHostConnection, ready
 from oldhost_sync.oldhost.errors import NoConnection
-from oldhost_sync.oldhost.look_up import LookUp, Resolve, SockAddress, resolve
-from oldhost_sync.oldhost.name_watch import NameWatch
 
 # Look-up and connect together; a resolver's own timeout is usually 5 s a server, twice.
 REACH_SECONDS_MAX = 12.0
@@ -27,6 +26,85 @@ REACH_SECONDS_MAX = 12.0
 CONNECT_SECONDS_MAX = 2.0
 # How long to wait for the look-up if there is an address that worked before.
 LOOK_UP_SECONDS = 1.0
+# How often the name of an open connection's address is looked up.
+NAME_WATCH_SECONDS = 20.0
+# Look-ups in a row with the same addresses, all of them others than the connection's: a minute.
+LOOK_UPS_TO_MOVE = 3
+
+SockAddress = tuple[socket.AddressFamily, tuple[object, ...]]
+Resolve = Callable[[str, int], list[SockAddress]]
+
+
+def resolve(name: str, port: int) -> list[SockAddress]:
+    """The system's answer; raises OSError. May take long."""
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    return [(family, address) for family, _, _, _, address in found]
+
+
+class LookUp:
+    """A query to the name server, in a thread of its own: a slow one blocks nobody who must heartbeat.
+
+    It is a daemon thread, so that it does not delay the process's end.
+    """
+
+    def __init__(self, ask: Callable[[], list[SockAddress]]) -> None:
+        self.ended = threading.Event()
+        self.found: list[SockAddress] = []
+        self.error: OSError | None = None
+        self._ask = ask
+        threading.Thread(target=self._run, name="look-up", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.found = self._ask()
+        except (OSError, UnicodeError) as error:  # a label that is too long raises UnicodeError
+            self.error = error if isinstance(error, OSError) else OSError(str(error))
+        finally:
+            self.ended.set()
+
+
+class NameWatch:
+    """Notices that OldHost's name leads elsewhere while the connection to the old address still lives.
+
+    An open connection shows nothing of that: a session could go on for weeks with a machine that OldHost's operators
+    have replaced. So the name is looked up now and then, and it has moved once several look-ups in a row found the same
+    other addresses. A name server that gives a different part of a longer list each time does not look like that.
+
+    `has_moved` never waits, and one thread calls it. `clock`: monotonic seconds.
+    """
+
+    def __init__(self, name: str, port: int, clock: Clock, resolve: Resolve) -> None:
+        self._name = name
+        self._port = port
+        self._clock = clock
+        self._resolve = resolve
+        self._next_at = 0.0
+        self._look_up: LookUp | None = None
+        self._in_use: SockAddress | None = None
+        self._found: frozenset[SockAddress] = frozenset()
+        self._times = 0
+
+    def has_moved(self, in_use: SockAddress) -> bool:
+        """Whether the name does not lead to `in_use`, the connection's address, any more."""
+        if in_use[1][0] == self._name:  # an address, not a name
+            return False
+        if in_use != self._in_use:
+            self._in_use, self._times = in_use, 0
+        if self._look_up is None:
+            if self._clock() >= self._next_at:
+                self._next_at = self._clock() + NAME_WATCH_SECONDS
+                self._look_up = LookUp(lambda: self._resolve(self._name, self._port))
+        elif self._look_up.ended.is_set():
+            self._note(self._look_up)
+            self._look_up = None
+        return self._times >= LOOK_UPS_TO_MOVE
+
+    def _note(self, look_up: LookUp) -> None:
+        found = frozenset(look_up.found)
+        if not found:  # the name server is away, which proves nothing
+            return
+        is_same, self._found = found == self._found, found
+        self._times = 0 if self._in_use in found else self._times + 1 if is_same else 1
 
 
 class Connector:

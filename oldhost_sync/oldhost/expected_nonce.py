@@ -1,22 +1,39 @@
-"""Ask OldHost for the nonce it expects: after an ambiguous end only this decides (docs/protocol.md)."""
+"""OldHost's expected nonce: after an ambiguous end only this decides (docs/protocol.md). How it is asked for, what it
+adds to an answer that leaves its nonce open, and since when it is certain.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+
+from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
-from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.refused_request import RefusedRequest
-from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
-from oldhost_sync.oldhost.retry_after import told_by_header
+from oldhost_sync.oldhost.errors import HostError
+from oldhost_sync.oldhost.refusals import RefusedRequest
+from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
+    Answer,
+    Applied,
     Banned,
     Busy,
     ConnectionInUse,
     Expected,
     OutOfRange,
+    Rejected,
+    Response,
+    Unlisted,
     encode_ask,
     read_ask,
+    told_by_header,
 )
+
+# Statuses that say yes. Not 202, which says that it is not done yet.
+DONE = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
+# For so long a smaller expected nonce than one that was told is taken for an older answer; later, OldHost went back.
+STALE_SECONDS_MAX = 60.0
 
 Told = Expected | OutOfRange | Banned | Busy | ConnectionInUse | RefusedRequest
 
@@ -35,3 +52,75 @@ def ask(
     if isinstance(answer, Ambiguous):
         return RefusedRequest(response.status, response.seconds_asked)
     return told_by_header(answer, response.seconds_asked)
+
+
+def answered_with_count(answer: Answer, response: Response, nonce: int, ask: Callable[[], Told]) -> Answer:
+    """The answer to the operation with `nonce`, and what OldHost's count adds to it, if it leaves that open.
+
+    OldHost answers strictly in order, so what it then expects over the same connection is its count after that answer.
+    Two answers leave it open:
+
+    - An empty 200, 201 or 204 says yes and names no nonce. With a count that has moved on by just ours, that is an
+      apply (I14): the two are about the same request. Without it, nothing is proven, and the next session decides.
+    - A rejection without an expected nonce uses it by the protocol. Not every host does: where the count has not moved,
+      the nonce is free, and what follows would otherwise be a gap, and then look like a host that went back.
+    """
+    empty = isinstance(answer, Unlisted) and response.status in DONE and not response.body.strip()
+    open_ended = isinstance(answer, Rejected) and not answer.is_told
+    if not response.reusable or not (empty or open_ended):
+        return answer
+    try:
+        told = ask()
+    except HostError:
+        return answer
+    if isinstance(answer, Unlisted) and told == Expected(nonce + 1):
+        return Applied(nonce + 1)
+    if isinstance(answer, Rejected) and told == Expected(nonce):
+        return replace(answer, consumed=False)
+    return answer
+
+
+@dataclass(slots=True)
+class FirstContact:
+    """When OldHost first answered on a new connection: after that it reads nothing more from an older one.
+
+    OldHost has one connection, so an answer on a new one proves that the old one is gone, and that every operation
+    still to be applied has already been read. Until then the network may delay bytes for longer than any settle time.
+
+    One for each host, kept across openings. `at`: the first answer since the last operation, on the caller's clock;
+    None if there was none yet, or if another process may have had a session in between. `told`: the largest expected
+    nonce that OldHost has told since, first at `told_at`.
+    """
+
+    epoch: int = 0
+    at: float | None = None
+    told: int = 0
+    told_at: float = 0.0
+
+    def opening(self, epoch: int) -> None:
+        """An opening has taken over the epoch. `at` is kept only if the previous epoch was opened here, too."""
+        if epoch != self.epoch + 1:
+            self.forget()
+        self.epoch = epoch
+
+    def answered(self, now: float, expected: int = 0) -> None:
+        """OldHost answered; only the first answer counts. `expected`: the nonce that it told."""
+        self.at = now if self.at is None else self.at
+        if expected > self.told:
+            self.told, self.told_at = expected, now
+
+    def staler_than_told(self, expected: int, now: float) -> str:
+        """Why this reading is not believed: OldHost told a larger one a moment ago, and it never goes back by itself. A
+        cache or a replica on the way gives such readings. Empty: it is believed.
+        """
+        if expected >= self.told or now - self.told_at > STALE_SECONDS_MAX:
+            return ""
+        return f"OldHost told the expected nonce {self.told}, and now {expected}: the smaller one is an older answer"
+
+    def late_for(self, late_seconds: float, now: float) -> float:
+        """How long from now an operation may still be applied late, given `late_seconds` at most; 0: none may."""
+        return late_seconds if self.at is None else max(0.0, self.at + late_seconds - now)
+
+    def forget(self) -> None:
+        """An operation is about to be written, which is later than the first contact."""
+        self.at, self.told = None, 0

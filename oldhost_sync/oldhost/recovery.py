@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
-from oldhost_sync.oldhost.connection_end import why_hung_up
-from oldhost_sync.oldhost.connection_pace import ConnectionPace
-from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.errors import (
     Fenced,
     HostError,
@@ -24,15 +22,13 @@ from oldhost_sync.oldhost.errors import (
     Silent,
     Unreadable,
 )
-from oldhost_sync.oldhost.exchange import ExchangeListener
-from oldhost_sync.oldhost.expected_nonce import ask
-from oldhost_sync.oldhost.first_contact import FirstContact
+from oldhost_sync.oldhost.expected_nonce import FirstContact, ask
 from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
-from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition
-from oldhost_sync.oldhost.refused_request import RefusedRequest
-from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
+from oldhost_sync.oldhost.refusals import ConnectionPace, RefusedRequest, why_hung_up
 from oldhost_sync.oldhost.session import Session
+from oldhost_sync.oldhost.session_limits import SessionLimits
+from oldhost_sync.oldhost.shared_connection import ExchangeListener
 from oldhost_sync.oldhost.wire import Banned, Busy, ConnectionInUse, Expected, OutOfRange
 from oldhost_sync.policy.events import REFUSALS, OpeningHalted, OpeningPostponed, SessionOpened
 from oldhost_sync.policy.wire_ref import to_wire
@@ -67,6 +63,19 @@ class Opened:
 
 
 Ended = Opened | OpeningPostponed | OpeningHalted
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What OldHost expects, which an operator's decision about a halt is based on. None: it could not be asked; `why`
+    has the reason.
+    """
+
+    nonce: int | None
+    why: str = ""
+
+
+NOT_ASKED = Count(None, "this process can't ask it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from oldhost_sync.oldhost.answer_times import MarkTime, ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
-from oldhost_sync.oldhost.connection_pace import ConnectionPace
 from oldhost_sync.oldhost.errors import HostError, LedgerError
-from oldhost_sync.oldhost.exchange import ExchangeListener
-from oldhost_sync.oldhost.first_contact import FirstContact
+from oldhost_sync.oldhost.expected_nonce import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
-from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.mark_time import MarkTime
 from oldhost_sync.oldhost.nonce_pipeline import Condition, NoncePipeline
-from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
+from oldhost_sync.oldhost.refusals import ConnectionPace
 from oldhost_sync.oldhost.send import RunningSend
-from oldhost_sync.oldhost.shared_connection import SharedConnection
+from oldhost_sync.oldhost.session_limits import SessionLimits
+from oldhost_sync.oldhost.shared_connection import ExchangeListener, SharedConnection
 from oldhost_sync.oldhost.wire import Banned, Busy, Expected
 from oldhost_sync.policy.events import Probed, SendEnded
 

@@ -6,25 +6,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from oldhost_sync.oldhost.answer_times import MarkTime, ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
-from oldhost_sync.oldhost.connection_pace import ConnectionPace
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
-from oldhost_sync.oldhost.exchange import Exchange, ExchangeListener
-from oldhost_sync.oldhost.expected_nonce import Told, ask
-from oldhost_sync.oldhost.first_contact import FirstContact
+from oldhost_sync.oldhost.expected_nonce import FirstContact, Told, answered_with_count, ask
 from oldhost_sync.oldhost.ledger import Ledger, Reserved
-from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.mark_time import MarkTime
 from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
-from oldhost_sync.oldhost.nonce_question import answered_with_count
-from oldhost_sync.oldhost.refusal import Unwritten, kind
-from oldhost_sync.oldhost.refused_request import RefusedRequest
-from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
-from oldhost_sync.oldhost.response import Response
-from oldhost_sync.oldhost.retry_after import told_by_header
-from oldhost_sync.oldhost.wire import Answer, Banned, Replay, Unlisted, read_answer
+from oldhost_sync.oldhost.refusals import ConnectionPace, RefusedRequest, Unwritten, kind
+from oldhost_sync.oldhost.session_limits import SessionLimits
+from oldhost_sync.oldhost.wire import Answer, Banned, Replay, Response, Unlisted, read_answer, told_by_header
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a session reports to its listener: one operation, once on the wire for `seconds`. `answer`: its kind, as in
+    metrics; "ambiguous" if there was none.
+
+    `accepted_at_ms`: when the operation's change was accepted; None if the writer did not send it.
+    """
+
+    operation: Reserved
+    epoch: int
+    answer: str
+    seconds: float
+    accepted_at_ms: int | None
+
+
+# Called by the thread that holds the wire: it must do no IO and raise nothing.
+ExchangeListener = Callable[[Exchange], None]
 
 
 @dataclass(frozen=True, slots=True)

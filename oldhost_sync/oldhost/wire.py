@@ -1,9 +1,13 @@
-"""The protocol (docs/protocol.md) as a pure codec: bytes out, answers in. No socket, no clock.
+"""OldHost's protocol (docs/protocol.md) as a pure codec: bytes out, answers in. No socket, no clock.
 
 The client relies only on what that page says. An answer is one of a closed set of values. One that arrived whole and
 that the page does not list, or that is about another nonce than ours, is :class:`Unlisted`; none, or a part of one, is
 :class:`Ambiguous`. After both the request may have been applied or not, or may still be applied. Neither ever becomes
 :class:`Applied`.
+
+The second half reads the HTTP response that holds an answer, piece by piece: httptools has the grammar, this file the
+limits. A response that is invalid, too large or truncated raises :class:`NotAResponse`, and bytes after it are
+reported, so that the connection is not used again.
 """
 
 from __future__ import annotations
@@ -11,9 +15,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
 
@@ -27,6 +36,12 @@ SAID_LENGTH_MAX = 40
 REASON_LENGTH_MAX = 512
 UNIT = "unit"
 RESERVED_NAMES = ("entity_type", "entity_id", "event_type", "payload", "event_id", "idempotency_key", "unit_id")
+# Head and body of a response, with what comes before them. The protocol's longest answer has some hundred bytes; a
+# proxy's HTML error page still fits.
+RESPONSE_BYTES_MAX = 64 * 1024
+HTTP_VERSIONS = ("1.1", "1.0")
+
+T = TypeVar("T")
 
 
 # --------------------------------------------------------------------------------------------------------- answers
@@ -248,6 +263,17 @@ def read_ask(status: int, body: bytes) -> AskAnswer:
     return _read_refusal(status, fields) or _unreadable(f"status {status}, not in the protocol")
 
 
+def told_by_header(answer: T, seconds: float | None) -> T:
+    """The answer, with what its header says where its body says nothing."""
+    if seconds is None:
+        return answer
+    if (isinstance(answer, Banned | Replay) and answer.retry_after is None) or (
+        isinstance(answer, Busy) and not answer.retry_after
+    ):
+        return replace(answer, retry_after=seconds)
+    return answer
+
+
 def _read_applied(fields: Mapping[str, Any], nonce: int) -> Answer:
     answered, expected = _nonce(fields.get("nonce")), _nonce(fields.get("expected_nonce"))
     if answered != nonce:
@@ -314,3 +340,156 @@ def _seconds(value: object) -> float | None:
 def _text(value: object) -> str:
     said = value if isinstance(value, str) else "no reason given"
     return "".join(mark if mark.isprintable() else " " for mark in said[:REASON_LENGTH_MAX])
+
+
+# --------------------------------------------------------------------------------------------------- the HTTP response
+
+
+class NotAResponse(Exception):  # noqa: N818 - says what came
+    """The bytes are not an HTTP response within the limits; the connection can't be used again."""
+
+
+class ConnectionEnd(StrEnum):
+    """Why OldHost's connection carries nothing more, each cause apart: what to do about them has nothing in common."""
+
+    NONE = ""
+    STRAY = "bytes came behind its answer"
+    OLD_VERSION = "it speaks HTTP/1.0"
+    ANNOUNCED = "its answer says 'Connection: close'"
+    WITH_ANSWER = "its answer ends with the connection"
+    QUIET = "without announcing it"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A complete response. `reusable`: the connection may carry the next request; `ending`: why it may not.
+
+    `retry_after`, `date`: these headers, empty if they are absent.
+    """
+
+    status: int
+    body: bytes
+    reusable: bool
+    ending: ConnectionEnd = field(default=ConnectionEnd.NONE, compare=False)
+    retry_after: str = field(default="", compare=False)
+    date: str = field(default="", compare=False)
+
+    @property
+    def seconds_asked(self) -> float | None:
+        """How long we are asked to wait; None: nothing readable is said."""
+        return retry_after_seconds(self.retry_after, self.date)
+
+
+class ResponseReader:
+    """Feed it the bytes from the socket (b"" for the end); it returns None until the response is complete.
+
+    The parser calls the methods that begin with `on_`.
+    """
+
+    def __init__(self) -> None:
+        self._parser = HttpResponseParser(self)
+        self.has_begun = False  # its first byte has arrived
+        self._bytes = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._ends_with_connection = True
+        self._has_head = False
+        self._body = b""
+        self._retry_after = self._date = ""
+        self._response: Response | None = None
+
+    def feed(self, data: bytes) -> Response | None:
+        self._bytes += len(data)
+        if self._bytes > RESPONSE_BYTES_MAX:
+            raise NotAResponse(f"the answer is longer than {RESPONSE_BYTES_MAX} bytes")
+        if not data:
+            return self._ended()
+        # The parser would pass over empty lines, and read other protocols.
+        if not self.has_begun and data[:1] != b"H":
+            raise NotAResponse(f"an answer can't begin with {data[:1]!r}")
+        self.has_begun = True
+        # The parser does not tell where a response ends: one that is whole before the last byte has bytes behind it.
+        self._parse(data[:-1])
+        if self._response is not None:
+            return replace(self._response, reusable=False, ending=ConnectionEnd.STRAY)
+        self._parse(data[-1:])
+        return self._response
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            if self._response is None:  # else these are bytes behind it
+                raise NotAResponse(str(error.__context__ or error)) from error
+
+    def _ended(self) -> Response:
+        if not (self._has_head and self._ends_with_connection):
+            raise NotAResponse("closed before the answer was complete")
+        return self._complete(ConnectionEnd.OLD_VERSION if self._is_old else ConnectionEnd.WITH_ANSWER)
+
+    @property
+    def _is_old(self) -> bool:
+        return bool(self._parser.get_http_version() != "1.1")
+
+    def _complete(self, ending: ConnectionEnd) -> Response:
+        reusable = ending is ConnectionEnd.NONE
+        return Response(self._parser.get_status_code(), self._body, reusable, ending, self._retry_after, self._date)
+
+    def on_message_begin(self) -> None:
+        if self._response is not None:
+            raise NotAResponse("bytes behind the response")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"retry-after":
+            self._retry_after = value.decode("latin-1").strip()
+        elif name == b"date":
+            self._date = value.decode("latin-1").strip()
+        if name not in {b"transfer-encoding", b"content-length"}:
+            return
+        if not self._ends_with_connection:
+            raise NotAResponse("its length is given twice")
+        if name == b"transfer-encoding" and value.lower() != b"chunked":
+            raise NotAResponse("a transfer coding other than chunked")
+        self._ends_with_connection = False
+
+    def on_headers_complete(self) -> None:
+        if self._parser.get_http_version() not in HTTP_VERSIONS:
+            raise NotAResponse(f"HTTP/{self._parser.get_http_version()}")
+        if self._parser.get_status_code() < 100:
+            raise NotAResponse(f"status {self._parser.get_status_code()}")
+        self._has_head = True
+
+    def on_body(self, data: bytes) -> None:
+        self._body += data
+
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < 200:  # an interim response: the final one follows
+            if not self._ends_with_connection:
+                raise NotAResponse("an interim response with a body")
+            self._begin()
+        else:
+            keeps = ConnectionEnd.NONE if self._parser.should_keep_alive() else ConnectionEnd.ANNOUNCED
+            self._response = self._complete(ConnectionEnd.OLD_VERSION if self._is_old else keeps)
+
+
+def retry_after_seconds(value: str, date: str) -> float | None:
+    """How long the header Retry-After asks us to wait, at most a day: seconds, or a date. None: nothing readable.
+
+    `date`: the answer's own header Date, which a date is compared with, so that no clock of ours matters.
+    """
+    if value.isascii() and value.isdigit():
+        return min(float(value[:9]), RETRY_AFTER_SECONDS_MAX)
+    then, now = _instant(value), _instant(date)
+    if then is None or now is None:
+        return None
+    return min(max(0.0, (then - now).total_seconds()), RETRY_AFTER_SECONDS_MAX)
+
+
+def _instant(text: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from oldhost_sync.oldhost.exchange import Exchange
+from oldhost_sync.oldhost.shared_connection import Exchange
 from oldhost_sync.policy.changes import ChangeRef, Outcome
 from oldhost_sync.store.views.traced_fates import NamedChange, TracedFate
 from oldhost_sync.traces.change_trace import ChangeTrace

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Ledger
+from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.intake.change_recorder import record_change

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.actions import Action, Send
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.machine import Machine

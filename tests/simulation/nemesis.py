@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.session_limits import SessionLimits
 
 GARBAGE = ("bytes", "not_json", "status", "other_nonce")
 

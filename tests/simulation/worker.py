@@ -14,11 +14,10 @@ from activities.database_records import RecordingActivities
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
 from oldhost_sync.oldhost.address import Address
-from oldhost_sync.oldhost.answer_limit import AnswerLimit
-from oldhost_sync.oldhost.connection import OldHostConnection
+from oldhost_sync.oldhost.connection import AnswerLimit, OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection
-from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.recovery import Opening
+from oldhost_sync.oldhost.session_limits import SessionLimits
 from tests.simulation.hub import Condition, Hub, Process
 from tests.simulation.network import Link, connected
 from tests.simulation.run_histories import SimulatedHistories

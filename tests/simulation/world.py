@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from oldhost_sync.oldhost.errors import Fenced
-from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.ledger.machine_clock import MachineClock

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.oldhost.count import Count
+from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.store.ledger import statements
 from oldhost_sync.store.ledger.halt_resolution import show
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.oldhost.count import Count
+from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.policy.limits import RESOLVED_AT_OPENING_MAX, SENT_AGAIN_MAX
 from oldhost_sync.store.ledger import operator_statements as sql
 from oldhost_sync.store.ledger import statements

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from oldhost_sync.oldhost.first_contact import STALE_SECONDS_MAX
+from oldhost_sync.oldhost.expected_nonce import STALE_SECONDS_MAX
 
 
 def mismatch_of(expected: int, ledger: Any, sent: Sequence[Any]) -> str | None:

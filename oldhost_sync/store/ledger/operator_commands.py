@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection, Row
 
-from oldhost_sync.oldhost.count import NOT_ASKED, Count
+from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
 from oldhost_sync.policy.act_signature import actor_of
 from oldhost_sync.policy.actor import Actor, Channel
 from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct

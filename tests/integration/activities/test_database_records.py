@@ -21,7 +21,7 @@ from activities.database_records import (
 from activities.left_submissions import LOCKED, TOLD_AFTER_SECONDS, LeftSubmissions
 from activities.long_decisions import unhurried
 from oldhost_sync.fields.change import FIELDS
-from oldhost_sync.oldhost.count import Count
+from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.policy.limits import LOCK_WAIT_SECONDS_MAX
 from oldhost_sync.store.engine import create_engine

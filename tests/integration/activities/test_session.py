@@ -18,11 +18,10 @@ from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.address import Address
-from oldhost_sync.oldhost.connector import Connector
+from oldhost_sync.oldhost.answer_times import KNOWN_AFTER
+from oldhost_sync.oldhost.connector import Connector, SockAddress
 from oldhost_sync.oldhost.ledger import Ledger
-from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.look_up import SockAddress
-from oldhost_sync.oldhost.reply_timeout import KNOWN_AFTER
+from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
 from oldhost_sync.store.audit import record_act
@@ -194,7 +193,7 @@ def test_a_session_leaves_a_host_that_lives_on_after_its_name_has_moved(
     world: MariaWorld, oldhost: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("activities.session.WATCH_SECONDS", 0.02)
-    monkeypatch.setattr("oldhost_sync.oldhost.name_watch.NAME_WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("oldhost_sync.oldhost.connector.NAME_WATCH_SECONDS", 0.02)
     sessions = worker(world, oldhost, "a")
     with ForeignHost() as old, ForeignHost() as new:
         leads_to = [old]

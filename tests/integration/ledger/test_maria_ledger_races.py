@@ -11,9 +11,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Answered, Reserved
+from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.oldhost.wire import Applied, Rejected
 from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.errors import TransactionContended

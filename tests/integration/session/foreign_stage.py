@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.address import Address
-from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.session_limits import SessionLimits
 from tests.conformance.maria_world import MariaWorld
 from tests.foreign_host.host import ForeignHost
 from tests.integration.session.stage import LIMITS, Stage

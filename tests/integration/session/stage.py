@@ -21,17 +21,16 @@ from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.address import Address
+from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Heartbeat, HostConnection, OldHostConnection
-from oldhost_sync.oldhost.connection_end import ConnectionEnd
-from oldhost_sync.oldhost.connection_pace import ConnectionPace
 from oldhost_sync.oldhost.connector import Connector
-from oldhost_sync.oldhost.first_contact import FirstContact
+from oldhost_sync.oldhost.expected_nonce import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
-from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
-from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
-from oldhost_sync.oldhost.response import Response
+from oldhost_sync.oldhost.refusals import ConnectionPace
 from oldhost_sync.oldhost.session import Session
+from oldhost_sync.oldhost.session_limits import SessionLimits
+from oldhost_sync.oldhost.wire import ConnectionEnd, Response
 from oldhost_sync.policy.apart import PAUSES_MS
 from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.policy.events import OpeningPostponed, SendEnded

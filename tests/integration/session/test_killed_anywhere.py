@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from oldhost_sync.oldhost.answer_times import MarkTime
 from oldhost_sync.oldhost.errors import LedgerUnavailable
-from oldhost_sync.oldhost.mark_time import MarkTime
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.events import OpeningPostponed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.errors import ExchangeCut, LedgerUnavailable, NothingWritten
-from oldhost_sync.oldhost.response import Response
+from oldhost_sync.oldhost.wire import Response
 from oldhost_sync.policy.events import OpeningHalted
 from tests.integration.session.stage import Process, Stage, outcomes, send
 

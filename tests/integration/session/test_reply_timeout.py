@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from oldhost_sync.oldhost.answer_times import KNOWN_AFTER, ReplyTimeout
 from oldhost_sync.oldhost.recovery import Opened
-from oldhost_sync.oldhost.reply_timeout import KNOWN_AFTER, ReplyTimeout
 from oldhost_sync.oldhost.session import Session
 from tests.integration.session.stage import Hook, Process, Stage, outcomes, send
 

@@ -6,9 +6,8 @@ import contextlib
 
 import pytest
 
-from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.errors import LedgerUnavailable
-from oldhost_sync.oldhost.recovery import Opened
+from oldhost_sync.oldhost.recovery import Count, Opened
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
 from oldhost_sync.store.ledger.halt_consequences import read_halt
 from tests.conformance.maria_world import HOST

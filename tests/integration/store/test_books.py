@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Answered, Reserved
+from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.oldhost.wire import Rejected
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.intake.invalid_submissions import record_refused

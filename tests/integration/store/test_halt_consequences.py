@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.oldhost.count import Count
+from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.ledger import halt_resolution
 from oldhost_sync.store.ledger.halt_consequences import BACK, FORWARD, UNKNOWN_COUNT, Consequences, read_halt

@@ -24,7 +24,7 @@ from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.oldhost.address import Address
-from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.events import OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.relay.fate_tracer import FateTracer
 from oldhost_sync.relay.pace import RelayPace

@@ -17,7 +17,7 @@ SETTING_APART = "oldhost_sync/store/ledger/setting_apart.py"
 OPERATOR_COMMANDS = "oldhost_sync/store/ledger/operator_commands.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 MISMATCH = "oldhost_sync/store/ledger/mismatch.py"
-FIRST_CONTACT = "oldhost_sync/oldhost/first_contact.py"
+FIRST_CONTACT = "oldhost_sync/oldhost/expected_nonce.py"
 CERTAINTY = "oldhost_sync/store/views/certainty.py"
 LIFECYCLE = "oldhost_sync/policy/session_lifecycle.py"
 COALESCER = "oldhost_sync/policy/coalescer.py"
@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unlisted answer is stored once or not at all",
-        (Patch("oldhost_sync/oldhost/refused_send.py", "self.shared.retry(lambda: self.shared.ledger.note_answer(self.shared.epoch, operation, said), self.beat)", "self.shared.ledger.note_answer(self.shared.epoch, operation, said)"),),
+        (Patch("oldhost_sync/oldhost/send.py", "self.shared.retry(lambda: self.shared.ledger.note_answer(self.shared.epoch, operation, said), self.beat)", "self.shared.ledger.note_answer(self.shared.epoch, operation, said)"),),
         levels=(UNLISTED,),
     ),
     # ------------------------------------------------------------------------------------- how certain a fate is shown

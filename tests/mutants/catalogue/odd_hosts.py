@@ -16,17 +16,13 @@ from tests.mutants.levels import (
 )
 from tests.mutants.mutant import Mutant, Patch
 
-NONCE_QUESTION = "oldhost_sync/oldhost/nonce_question.py"
-CONNECTION_PACE = "oldhost_sync/oldhost/connection_pace.py"
+EXPECTED_NONCE = "oldhost_sync/oldhost/expected_nonce.py"
+REFUSALS = "oldhost_sync/oldhost/refusals.py"
+WIRE = "oldhost_sync/oldhost/wire.py"
 SHARED_CONNECTION = "oldhost_sync/oldhost/shared_connection.py"
-REFUSED_REQUEST = "oldhost_sync/oldhost/refused_request.py"
 RECOVERY = "oldhost_sync/oldhost/recovery.py"
-CONNECTION_END = "oldhost_sync/oldhost/connection_end.py"
-RESPONSE = "oldhost_sync/oldhost/response.py"
 CONNECTOR = "oldhost_sync/oldhost/connector.py"
-NAME_WATCH = "oldhost_sync/oldhost/name_watch.py"
 ADDRESS = "oldhost_sync/oldhost/address.py"
-RETRY_AFTER = "oldhost_sync/oldhost/retry_after.py"
 LIFECYCLE = "oldhost_sync/policy/session_lifecycle.py"
 LOST_ANSWERS = "oldhost_sync/policy/lost_answers.py"
 HALT_RESOLUTION = "oldhost_sync/store/ledger/halt_resolution.py"
@@ -42,58 +38,58 @@ MUTANTS = (
     ),
     Mutant(
         "an empty yes is an apply whatever the count says",
-        (Patch(NONCE_QUESTION, "isinstance(answer, Unlisted) and told == Expected(nonce + 1)", "isinstance(answer, Unlisted)"),),
+        (Patch(EXPECTED_NONCE, "isinstance(answer, Unlisted) and told == Expected(nonce + 1)", "isinstance(answer, Unlisted)"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "a count that moved on by more than ours makes an empty yes an apply",
-        (Patch(NONCE_QUESTION, "told == Expected(nonce + 1)", "isinstance(told, Expected) and told.nonce > nonce"),),
+        (Patch(EXPECTED_NONCE, "told == Expected(nonce + 1)", "isinstance(told, Expected) and told.nonce > nonce"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "an empty yes costs a session",
-        (Patch(NONCE_QUESTION, "empty = isinstance(answer, Unlisted) and", "empty = False and"),),
+        (Patch(EXPECTED_NONCE, "empty = isinstance(answer, Unlisted) and", "empty = False and"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "202 says that it is done",
-        (Patch(NONCE_QUESTION, "HTTPStatus.CREATED, HTTPStatus.NO_CONTENT", "HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT"),),
+        (Patch(EXPECTED_NONCE, "HTTPStatus.CREATED, HTTPStatus.NO_CONTENT", "HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "a foreign page that says 200 is an empty yes",
-        (Patch(NONCE_QUESTION, " and not response.body.strip()", ""),),
+        (Patch(EXPECTED_NONCE, " and not response.body.strip()", ""),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "a rejection without a count uses its nonce, whatever the host counts",
-        (Patch(NONCE_QUESTION, "open_ended = isinstance(answer, Rejected) and not answer.is_told", "open_ended = False"),),
+        (Patch(EXPECTED_NONCE, "open_ended = isinstance(answer, Rejected) and not answer.is_told", "open_ended = False"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "a rejection without a count never uses its nonce",
-        (Patch(NONCE_QUESTION, "isinstance(answer, Rejected) and told == Expected(nonce)", "isinstance(answer, Rejected)"),),
+        (Patch(EXPECTED_NONCE, "isinstance(answer, Rejected) and told == Expected(nonce)", "isinstance(answer, Rejected)"),),
         levels=(FOREIGN_HOST,),
     ),
     # --------------------------------------------------------------------------------------------- the pace, the causes
     Mutant(
         "the pauses after refusals do not grow",
-        (Patch(CONNECTION_PACE, "QUESTION_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)", "QUESTION_PAUSES = (1.0,)"),),
+        (Patch(REFUSALS, "QUESTION_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)", "QUESTION_PAUSES = (1.0,)"),),
         levels=(PACE,),
     ),
     Mutant(
         "the pauses grow to eight seconds only",
-        (Patch(CONNECTION_PACE, "(1.0, 2.0, 4.0, 8.0, 16.0, 30.0)", "(1.0, 2.0, 4.0, 8.0)"),),
+        (Patch(REFUSALS, "(1.0, 2.0, 4.0, 8.0, 16.0, 30.0)", "(1.0, 2.0, 4.0, 8.0)"),),
         levels=(PACE,),
     ),
     Mutant(
         "Retry-After is no floor",
-        (Patch(CONNECTION_PACE, "max(pause, min(asked, seconds_max))", "pause"),),
+        (Patch(REFUSALS, "max(pause, min(asked, seconds_max))", "pause"),),
         levels=(PACE,),
     ),
     Mutant(
         "Retry-After has no limit",
-        (Patch(CONNECTION_PACE, "min(asked, seconds_max)", "asked"),),
+        (Patch(REFUSALS, "min(asked, seconds_max)", "asked"),),
         levels=(PACE,),
     ),
     Mutant(
@@ -103,17 +99,17 @@ MUTANTS = (
     ),
     Mutant(
         "Retry-After is given in seconds only",
-        (Patch(RETRY_AFTER, "    then, now = _instant(value), _instant(date)\n", "    then, now = None, _instant(date)\n"),),
+        (Patch(WIRE, "    then, now = _instant(value), _instant(date)\n", "    then, now = None, _instant(date)\n"),),
         levels=(ANSWER_HEADERS,),
     ),
     Mutant(
         "a ban lasts as long as its body says, or as configured",
-        (Patch(RETRY_AFTER, "isinstance(answer, Banned | Replay) and answer.retry_after is None", "False"),),
+        (Patch(WIRE, "isinstance(answer, Banned | Replay) and answer.retry_after is None", "False"),),
         levels=(ANSWER_HEADERS,),
     ),
     Mutant(
         "an answered question ends the pauses after refused operations",
-        (Patch(CONNECTION_PACE, "self._refused[operation] = 0\n", "self._refused = {True: 0, False: 0}\n"),),
+        (Patch(REFUSALS, "self._refused[operation] = 0\n", "self._refused = {True: 0, False: 0}\n"),),
         levels=(PACE,),
     ),
     Mutant(
@@ -138,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         "refused credentials are a refusal as any other",
-        (Patch(REFUSED_REQUEST, 'return "credentials"', 'return "refused"'),),
+        (Patch(REFUSALS, 'return "credentials"', 'return "refused"'),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
@@ -163,12 +159,12 @@ MUTANTS = (
     ),
     Mutant(
         "a ban lasts no longer than the setting",
-        (Patch("oldhost_sync/oldhost/limits.py", "return self.ban_seconds if retry_after is None else retry_after", "return min(self.ban_seconds, retry_after or self.ban_seconds)"),),
+        (Patch("oldhost_sync/oldhost/session_limits.py", "return self.ban_seconds if retry_after is None else retry_after", "return min(self.ban_seconds, retry_after or self.ban_seconds)"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "in a long ban nobody asks again",
-        (Patch("oldhost_sync/oldhost/limits.py", "return not 0 <= told_ms_ago < 1000 * self.ban_seconds", "return told_ms_ago < 0"),),
+        (Patch("oldhost_sync/oldhost/session_limits.py", "return not 0 <= told_ms_ago < 1000 * self.ban_seconds", "return told_ms_ago < 0"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
@@ -179,17 +175,17 @@ MUTANTS = (
     # ------------------------------------------------------------------------------------------ how a connection ended
     Mutant(
         "stray bytes are a host without keep-alive",
-        (Patch(CONNECTION_END, "    if ending is ConnectionEnd.STRAY:\n", "    if False:\n"),),
+        (Patch(REFUSALS, "    if ending is ConnectionEnd.STRAY:\n", "    if False:\n"),),
         levels=(PACE,),
     ),
     Mutant(
         "a host that gives some answers lacks keep-alive",
-        (Patch(CONNECTION_END, "ending is ConnectionEnd.QUIET and answers > 1", "False"),),
+        (Patch(REFUSALS, "ending is ConnectionEnd.QUIET and answers > 1", "False"),),
         levels=(PACE,),
     ),
     Mutant(
         "HTTP/1.0 is a close that was announced",
-        (Patch(RESPONSE, "ConnectionEnd.OLD_VERSION if self._is_old else keeps", "keeps if not self._is_old else ConnectionEnd.ANNOUNCED"),),
+        (Patch(WIRE, "ConnectionEnd.OLD_VERSION if self._is_old else keeps", "keeps if not self._is_old else ConnectionEnd.ANNOUNCED"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
@@ -251,17 +247,17 @@ MUTANTS = (
     ),
     Mutant(
         "one look-up that finds another address ends the session",
-        (Patch(NAME_WATCH, "LOOK_UPS_TO_MOVE = 3", "LOOK_UPS_TO_MOVE = 1"),),
+        (Patch(CONNECTOR, "LOOK_UPS_TO_MOVE = 3", "LOOK_UPS_TO_MOVE = 1"),),
         levels=(ADDRESSES,),
     ),
     Mutant(
         "look-ups that find other addresses each time agree",
-        (Patch(NAME_WATCH, "self._times + 1 if is_same else 1", "self._times + 1"),),
+        (Patch(CONNECTOR, "self._times + 1 if is_same else 1", "self._times + 1"),),
         levels=(ADDRESSES,),
     ),
     Mutant(
         "a name server that is away proves a move",
-        (Patch(NAME_WATCH, "        if not found:  # the name server is away, which proves nothing\n            return\n", ""),),
+        (Patch(CONNECTOR, "        if not found:  # the name server is away, which proves nothing\n            return\n", ""),),
         levels=(ADDRESSES,),
     ),
     Mutant(

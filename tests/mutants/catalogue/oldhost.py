@@ -8,13 +8,12 @@ from tests.mutants.mutant import Mutant, Patch
 SEND = "oldhost_sync/oldhost/send.py"
 PIPELINE = "oldhost_sync/oldhost/nonce_pipeline.py"
 WIRE = "oldhost_sync/oldhost/wire.py"
-REFUSED = "oldhost_sync/oldhost/refused_send.py"
-REPLY_TIMEOUT = "oldhost_sync/oldhost/reply_timeout.py"
+REPLY_TIMEOUT = "oldhost_sync/oldhost/answer_times.py"
 
 MUTANTS = (
     Mutant(
         "a smaller reading is believed though a larger one was told",
-        (Patch("oldhost_sync/oldhost/first_contact.py", "if expected >= self.told or", "if True or"),),
+        (Patch("oldhost_sync/oldhost/expected_nonce.py", "if expected >= self.told or", "if True or"),),
         levels=(UNLISTED,),
     ),
     Mutant(
@@ -24,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unlisted answer is not kept",
-        (Patch(REFUSED, "            elif isinstance(answer, Unlisted) and said is not None:\n", "            elif False:\n"),),
+        (Patch(SEND, "            elif isinstance(answer, Unlisted) and said is not None:\n", "            elif False:\n"),),
         levels=(UNLISTED,),
     ),
     Mutant(
@@ -118,18 +117,18 @@ MUTANTS = (
     ),
     Mutant(
         "bytes behind an answer are not seen",
-        (Patch("oldhost_sync/oldhost/response.py", "        self._parse(data[:-1])\n", '        self._parse(b"")\n'),
-         Patch("oldhost_sync/oldhost/response.py", "        self._parse(data[-1:])\n", "        self._parse(data)\n")),
+        (Patch("oldhost_sync/oldhost/wire.py", "        self._parse(data[:-1])\n", '        self._parse(b"")\n'),
+         Patch("oldhost_sync/oldhost/wire.py", "        self._parse(data[-1:])\n", "        self._parse(data)\n")),
         levels=(UNIT,),
     ),
     Mutant(
         "an answer in another protocol is read",
-        (Patch("oldhost_sync/oldhost/response.py", 'if not self.has_begun and data[:1] != b"H":', "if not data:"),),
+        (Patch("oldhost_sync/oldhost/wire.py", 'if not self.has_begun and data[:1] != b"H":', "if not data:"),),
         levels=(UNIT,),
     ),
     Mutant(
         "a send that was refused as busy counts",
-        (Patch("oldhost_sync/oldhost/refusal.py", "    Busy: Refusal(takes_back=True),\n", "    Busy: Refusal(takes_back=False),\n"),),
+        (Patch("oldhost_sync/oldhost/refusals.py", "    Busy: Refusal(takes_back=True),\n", "    Busy: Refusal(takes_back=False),\n"),),
         levels=(UNIT, SIMULATION),
     ),
     Mutant(
@@ -154,7 +153,7 @@ MUTANTS = (
     ),
     Mutant(
         "what somebody else may have sent since is forgotten",
-        (Patch("oldhost_sync/oldhost/first_contact.py", "        if epoch != self.epoch + 1:\n", "        if False:\n"),),
+        (Patch("oldhost_sync/oldhost/expected_nonce.py", "        if epoch != self.epoch + 1:\n", "        if False:\n"),),
         levels=(UNIT,),
     ),
     Mutant(

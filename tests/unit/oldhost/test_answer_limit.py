@@ -12,8 +12,7 @@ import pytest
 
 from oldhost_sync.oldhost import connection as connection_module
 from oldhost_sync.oldhost.address import Address
-from oldhost_sync.oldhost.answer_limit import CLOSE_SECONDS
-from oldhost_sync.oldhost.connection import OldHostConnection, ready
+from oldhost_sync.oldhost.connection import CLOSE_SECONDS, OldHostConnection, ready
 from oldhost_sync.oldhost.connector import Connector
 
 REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"

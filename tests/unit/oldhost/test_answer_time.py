@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.oldhost.answer_time import AnswerTime
+from oldhost_sync.oldhost.answer_times import AnswerTime
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import SLICE_SECONDS, OldHostConnection, _Wait
-from oldhost_sync.oldhost.connection_end import ConnectionEnd
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import (
     ConnectionClosed,
@@ -23,7 +22,7 @@ from oldhost_sync.oldhost.errors import (
     NothingWritten,
     Silent,
 )
-from oldhost_sync.oldhost.response import Response
+from oldhost_sync.oldhost.wire import ConnectionEnd, Response
 
 REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from oldhost_sync.oldhost.connection_pace import ConnectionPace
-from oldhost_sync.oldhost.refused_request import RefusedRequest
+from oldhost_sync.oldhost.refusals import ConnectionPace, RefusedRequest
 
 REFUSAL = RefusedRequest(503)
 

@@ -10,10 +10,15 @@ from contextlib import suppress
 import pytest
 
 from oldhost_sync.oldhost.address import Address
-from oldhost_sync.oldhost.connector import REACH_SECONDS_MAX, Connector
+from oldhost_sync.oldhost.connector import (
+    LOOK_UPS_TO_MOVE,
+    NAME_WATCH_SECONDS,
+    REACH_SECONDS_MAX,
+    Connector,
+    NameWatch,
+    SockAddress,
+)
 from oldhost_sync.oldhost.errors import ExchangeCut, NoConnection
-from oldhost_sync.oldhost.look_up import SockAddress
-from oldhost_sync.oldhost.name_watch import LOOK_UPS_TO_MOVE, NAME_WATCH_SECONDS, NameWatch
 from oldhost_sync.oldhost.wire import encode_ask
 from tests.foreign_host.answer import Answer, in_use, page
 from tests.foreign_host.host import ForeignHost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oldhost_sync.oldhost.first_contact import STALE_SECONDS_MAX, FirstContact
+from oldhost_sync.oldhost.expected_nonce import STALE_SECONDS_MAX, FirstContact
 
 
 def reached_in(epoch: int, at: float) -> FirstContact:

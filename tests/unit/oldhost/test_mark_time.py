@@ -2,8 +2,8 @@
 
 import pytest
 
-from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.mark_time import TRANSACTIONS, MarkTime
+from oldhost_sync.oldhost.answer_times import TRANSACTIONS, MarkTime
+from oldhost_sync.oldhost.session_limits import SessionLimits
 
 MARGIN = 0.01
 LIMITS = SessionLimits(mark_margin_seconds=MARGIN, send_within_seconds=1.0)

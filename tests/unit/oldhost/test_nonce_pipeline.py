@@ -10,9 +10,8 @@ from types import TracebackType
 
 import pytest
 
-from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
-from oldhost_sync.oldhost.place import Place, SendStep
+from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline, Place, SendStep
+from oldhost_sync.oldhost.session_limits import SessionLimits
 
 
 @dataclass

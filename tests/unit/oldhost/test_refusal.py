@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from oldhost_sync.oldhost.ledger import Reserved, consumed
-from oldhost_sync.oldhost.refusal import Refusal, Unwritten, refusal, why_ended, why_halted
+from oldhost_sync.oldhost.refusals import Refusal, Unwritten, refusal, why_ended, why_halted
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
     Answer,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oldhost_sync.oldhost.reply_timeout import (
+from oldhost_sync.oldhost.answer_times import (
     FACTOR,
     HALF_LIFE,
     KNOWN_AFTER,

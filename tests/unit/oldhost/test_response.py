@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oldhost_sync.oldhost.response import RESPONSE_BYTES_MAX, NotAResponse, Response, ResponseReader
+from oldhost_sync.oldhost.wire import RESPONSE_BYTES_MAX, NotAResponse, Response, ResponseReader
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.oldhost.retry_after import retry_after_seconds, told_by_header
-from oldhost_sync.oldhost.wire import Banned, Busy, Expected, Replay
+from oldhost_sync.oldhost.wire import Banned, Busy, Expected, Replay, retry_after_seconds, told_by_header
 
 DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
 

@@ -18,9 +18,9 @@ class SessionLimits:
     # How often such a mark is renewed: MariaDB may be far away.
     renewals_max: int = 3
     # The next operation is marked SENT so long before the answer to the one on the wire is expected, plus the time of
-    # two transactions (mark_time.py).
+    # two transactions (answer_times.py).
     mark_margin_seconds: float = 0.01
-    # One exchange, writing and reading together. The wait for a silent host usually ends sooner (reply_timeout.py); the
+    # One exchange, writing and reading together. The wait for a silent host usually ends sooner (answer_times.py); the
     # settle time covers the longest wait anyway.
     request_timeout_seconds: float = 5.0
     # After this long since SENT the operation can't be applied any more.
