@@ -13,30 +13,22 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.telemetry import TelemetryConfig
 
 from oldhost_sync.api import examples, problems, schemas, view_schemas
-from oldhost_sync.api.access.auth import public_paths
-from oldhost_sync.api.access.doors import Door, rendered
-from oldhost_sync.api.access.last_uses import LastUses
+from oldhost_sync.api.access.rights import Door, public_paths, rendered
+from oldhost_sync.api.access.tokens import LastUses
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.middleware import ApiMiddleware
-from oldhost_sync.api.query import understood_query
 from oldhost_sync.api.request_spans import RequestTracer
+from oldhost_sync.api.requests import understood_query
+from oldhost_sync.api.routes.administration import AuditRoutes, RuleRoutes, UsageRoutes
 from oldhost_sync.api.routes.alerts import AlertRoutes
-from oldhost_sync.api.routes.audit import AuditRoutes
-from oldhost_sync.api.routes.batches import BatchRoutes
-from oldhost_sync.api.routes.changes import ChangeRoutes
+from oldhost_sync.api.routes.changes import BatchRoutes, ChangeRoutes
 from oldhost_sync.api.routes.dead_letters import DeadLetterRoutes
-from oldhost_sync.api.routes.entities import EntityRoutes
 from oldhost_sync.api.routes.health import HealthRoutes
 from oldhost_sync.api.routes.hosts import HostRoutes
-from oldhost_sync.api.routes.outbox import OutboxRoutes
+from oldhost_sync.api.routes.outbox import EntityRoutes, OutboxRoutes, SearchRoutes
 from oldhost_sync.api.routes.plan import PlanRoutes
-from oldhost_sync.api.routes.rules import RuleRoutes
-from oldhost_sync.api.routes.search import SearchRoutes
-from oldhost_sync.api.routes.series import SeriesRoutes
-from oldhost_sync.api.routes.sessions import SessionRoutes
 from oldhost_sync.api.routes.units import UnitRoutes
-from oldhost_sync.api.routes.usage import UsageRoutes
-from oldhost_sync.api.routes.writer import WriterRoutes
+from oldhost_sync.api.routes.writer import SeriesRoutes, SessionRoutes, WriterRoutes
 from oldhost_sync.probes.health import running_during
 
 DESCRIPTION = """Accepts changes at once and sends them to OldHost in order, each exactly once.

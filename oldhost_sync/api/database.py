@@ -21,10 +21,8 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.circuit import Circuit
-from oldhost_sync.api.places import Places
+from oldhost_sync.api.bounded_waits import Circuit, Places, is_silent
 from oldhost_sync.api.problems import database_away, of_store_error, too_busy
-from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StatementRefused, TransactionContended
 from oldhost_sync.store.intake.change_recorder import NO_WAIT

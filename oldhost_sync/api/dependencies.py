@@ -6,21 +6,45 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from oldhost_sync.api.access.quota_keeper import QuotaKeeper
-from oldhost_sync.api.access.refused_sign_ins import RefusedSignIns
+from oldhost_sync.api import limits
+from oldhost_sync.api.access.pace import RefusedSignIns
+from oldhost_sync.api.access.quotas import QuotaKeeper
 from oldhost_sync.api.access.tokens import Tokens
-from oldhost_sync.api.books import BookCount
 from oldhost_sync.api.database import Database
-from oldhost_sync.api.group_commit import GroupCommit
-from oldhost_sync.api.last_refusal import LastRefusal
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.planner_process import PlannerProcess
-from oldhost_sync.api.refused_writes import RefusedWrites
+from oldhost_sync.api.refused_writes import LastRefusal, RefusedWrites
 from oldhost_sync.api.writer_link import WriterLink
+from oldhost_sync.api.writes import GroupCommit
 from oldhost_sync.policy.quota import Quotas
 from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.store.views import overview
 from oldhost_sync.traces.tracer import Tracer
+
+
+class BookCount:
+    """The books, counted at a limited rate: counting is slow if many changes are kept, and many clients may ask at
+    once. All requests within a few seconds share one `overview.read_status`.
+    """
+
+    def __init__(self, host: str, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
+        self._database = database
+        self._clock = clock
+        self._seen: tuple[float, dict[str, Any]] | None = None
+        self._looking = asyncio.Lock()
+
+    async def read(self) -> dict[str, Any]:
+        """Raises Problem or StoreError."""
+        async with self._looking:
+            now = self._clock()
+            if self._seen is None or now >= self._seen[0]:
+                books = await self._database.run(lambda connection: overview.read_status(connection, self._host))
+                ended = self._clock()
+                self._seen = (ended + max(limits.BOOKS_SECONDS, (ended - now) / limits.BOOKS_SHARE_MAX), books)
+            return self._seen[1]
 
 
 @dataclass(frozen=True, slots=True)

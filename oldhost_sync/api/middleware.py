@@ -1,8 +1,8 @@
 """The middleware in front of all routes: authentication, common headers, metrics, and uncaught errors.
 
 Plain ASGI, because every write passes through it. It refuses by default: every path that is not public needs a known
-token, even a path that does not exist; for paths behind a door (see `doors`) the door decides. It logs the method,
-route and status of failures, never a body, a query or an error's text.
+token, even a path that does not exist; for paths behind a door (`access/rights.py`) the door decides. It logs the
+method, route and status of failures, never a body, a query or an error's text.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oldhost_sync.api.access.auth import CALLER_KEY, Caller
-from oldhost_sync.api.access.doors import PROBLEM_KEY, Door, door_to, rendered
-from oldhost_sync.api.access.reading_pace import ReadingPace
-from oldhost_sync.api.access.strangers import AnonymousRateLimit
+from oldhost_sync.api.access.pace import AnonymousRateLimit, ReadingPace
+from oldhost_sync.api.access.rights import CALLER_KEY, PROBLEM_KEY, Caller, Door, door_to, rendered
 from oldhost_sync.api.connection_count import address_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.head import as_get
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
 from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.store.errors import StoreError
@@ -166,6 +163,27 @@ class ApiMiddleware:
             await self._app(scope, receive, counting_send)
         finally:
             self._reading.answered(caller.name, path, reserved, size)
+
+
+def as_get(scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
+    """A HEAD request as a GET whose answer ends with its header (RFC 9110, 9.3.2); a stream is told that its reader is
+    gone.
+    """
+    ended = False
+
+    async def send_header(message: Message) -> None:
+        nonlocal ended
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            ended = True
+        elif not ended:
+            await send(message)
+
+    async def receive_until_ended() -> Message:
+        return {"type": "http.disconnect"} if ended else await receive()
+
+    return {**scope, "method": "GET"}, receive_until_ended, send_header
 
 
 async def _admitted(door: Door, request: Request) -> Caller | Response | None:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from oldhost_sync.api import limits
+from oldhost_sync.api.bounded_waits import Places
 from oldhost_sync.api.database import Database
-from oldhost_sync.api.places import Places
 from oldhost_sync.api.problems import Problem, field_invalid, unavailable
 from oldhost_sync.planner import Answer, Question, Scenario, live_arrivals, live_scenario, steady
 from oldhost_sync.policy.writer_policy import WriterPolicy

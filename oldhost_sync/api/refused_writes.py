@@ -1,8 +1,8 @@
 """Writes that the database did not take. Who sent them was told to repeat them; this tells who can mend it: a line in
-the log when it begins and one when it is over, and an alert if it lasts.
+the log when it begins and one when it is over, an alert if it lasts, and `/readyz` for a moment.
 
-A database may answer every probe and still refuse writes: when its disk is full, when a table can't grow, or when a
-transaction keeps a row locked.
+A database may answer every probe and still refuse writes: when its disk is full (it still updates rows in place), when
+a table can't grow, or when a transaction keeps a row locked.
 """
 
 from __future__ import annotations
@@ -134,3 +134,29 @@ class RefusedWrites:
             raise_alert(connection, self._host, ALERT, "critical", message, count=untold, adds=True)
         if is_over:
             close_alert(connection, self._host, ALERT)
+
+
+# Those that the next write of any entity would meet, too: not a locked row, nor a process with too much to do.
+_MET_BY_THE_NEXT = frozenset({"database-away", "commit-uncertain"})
+
+
+@dataclass(slots=True)
+class LastRefusal:
+    """The last refused write, as long as none has been taken since: then the process is not ready. It counts for a
+    moment only: without changes nobody knows whether the next one would be refused. Of all hosts of this process, since
+    they share the database. `now`: seconds, monotonic.
+    """
+
+    problem: Problem | None = None
+    at: float = 0.0
+
+    def note(self, problem: Problem, now: float) -> None:
+        if problem.kind in _MET_BY_THE_NEXT:
+            self.problem, self.at = problem, now
+
+    def recorded(self) -> None:
+        """A write was taken."""
+        self.problem = None
+
+    def standing(self, now: float) -> Problem | None:
+        return self.problem if now - self.at <= limits.READY_REFUSED_SECONDS else None

@@ -15,7 +15,7 @@ from functools import partial
 
 from starlette.types import Scope
 
-from oldhost_sync.api.access.auth import CALLER_KEY
+from oldhost_sync.api.access.rights import CALLER_KEY
 from oldhost_sync.api.metrics import named
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.store.intake.change_recorder import RecordedChange

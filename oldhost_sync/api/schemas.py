@@ -8,8 +8,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from oldhost_sync.api import choices, limits
-from oldhost_sync.api.field_types import JSON_WHOLE, OWN_WORDS, Id, Key, Moment, Name, UnitNameText, UnitStatusText
+from oldhost_sync.api import limits
+from oldhost_sync.api.fields import JSON_WHOLE, OWN_WORDS, Id, Key, Moment, Name, UnitNameText, UnitStatusText
 from oldhost_sync.api.problems import ProblemBody
 from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
 from oldhost_sync.policy.limits import BATCH_CHANGES_MAX, INTEGER_MAX, TEXT_LENGTH_MAX
@@ -110,7 +110,18 @@ class Resolve(ReasonedRequest):
 class Flush(ReasonedRequest):
     """Send changes that wait in the debounce now: those of one entity, or of all entities if neither field is given."""
 
-    model_config = ConfigDict(json_schema_extra=choices.FLUSH)
+    # For the OpenAPI document; `_both_or_neither` checks it.
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {
+                    "required": ["entity_type", "entity_id"],
+                    "properties": {"entity_type": {"type": "string"}, "entity_id": {"type": "string"}},
+                },
+                {"properties": {"entity_type": {"type": "null"}, "entity_id": {"type": "null"}}},
+            ]
+        }
+    )
 
     entity_type: Name | None = Field(default=None, examples=["unit"])
     entity_id: Id | None = Field(default=None, examples=["12B"])

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
+from oldhost_sync.api.bounded_waits import is_silent
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.silence import is_silent
 from oldhost_sync.api.situation import Observations, Situation, judge
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.views.host_condition import HostCondition, read_condition

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from oldhost_sync.api import choices, limits
-from oldhost_sync.api.field_types import JSON_WHOLE
+from oldhost_sync.api import limits
+from oldhost_sync.api.fields import JSON_WHOLE
 from oldhost_sync.api.schemas import KEY, Keyed, ReasonedRequest
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import INTEGER_MAX, TEXT_LENGTH_MAX
@@ -185,7 +185,18 @@ class LetterGroups(BaseModel):
 class Letters(ReasonedRequest):
     """Which dead letters: either `change_ids`, or a `group` (only its letters up to the id `up_to`)."""
 
-    model_config = ConfigDict(json_schema_extra=choices.LETTERS)
+    # For the OpenAPI document; the route checks it.
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {
+                    "required": ["change_ids"],
+                    "properties": {"change_ids": {"type": "array"}, "group": {"type": "null"}},
+                },
+                {"required": ["group"], "properties": {"change_ids": {"type": "null"}, "group": {"type": "string"}}},
+            ]
+        }
+    )
 
     change_ids: list[Annotated[int, Field(ge=1, le=INTEGER_MAX), JSON_WHOLE]] | None = Field(
         default=None, min_length=1, max_length=limits.LETTERS_AT_ONCE_MAX

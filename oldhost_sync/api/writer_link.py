@@ -13,8 +13,7 @@ from typing import Any, Protocol
 from temporalio.client import Client
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.circuit import Circuit
-from oldhost_sync.api.places import Places
+from oldhost_sync.api.bounded_waits import Circuit, Places
 from oldhost_sync.api.problems import Problem, unavailable
 from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.temporal.writer_client import (

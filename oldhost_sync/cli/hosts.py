@@ -18,7 +18,7 @@ from oldhost_sync.settings import Settings
 from oldhost_sync.store.transactions import run_in_transaction
 
 if TYPE_CHECKING:
-    from oldhost_sync.api.host_list import HostLine
+    from oldhost_sync.api.routes.hosts import HostLine
     from oldhost_sync.store.views.host_condition import HostCondition
 
 
@@ -37,7 +37,7 @@ def hosts(as_json: AsJson = False) -> None:
 
 
 async def _lines(config: Settings) -> list[HostLine]:
-    from oldhost_sync.api.host_list import HostList, read_conditions
+    from oldhost_sync.api.routes.hosts import HostList, read_conditions
     from oldhost_sync.store.prerequisites import known_hosts
 
     with database(config) as engine:

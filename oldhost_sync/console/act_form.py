@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from oldhost_sync.api.field_types import WHOLE, Id, Name, RecordedKey, RowId
+from oldhost_sync.api.fields import WHOLE, Id, Name, RecordedKey, RowId
 from oldhost_sync.api.limits import LETTERS_AT_ONCE_MAX
 from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.policy.changes import PriorityClass

@@ -11,11 +11,10 @@ from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
-from oldhost_sync.api.alert_acts import act_on_alert
-from oldhost_sync.api.bodies import checked
-from oldhost_sync.api.field_types import RowId
-from oldhost_sync.api.keys import read_number_cursor
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.fields import RowId
+from oldhost_sync.api.requests import checked, read_number_cursor
+from oldhost_sync.api.routes.alerts import act_on_alert
 from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.next_steps import next_steps

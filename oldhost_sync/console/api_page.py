@@ -10,7 +10,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import WATCHERS
+from oldhost_sync.api.access.rights import WATCHERS
 from oldhost_sync.console.api_document import read_document
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX

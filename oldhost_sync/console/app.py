@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from oldhost_sync.api.access.doors import Door
+from oldhost_sync.api.access.rights import Door
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.host_apps import HOSTS
+from oldhost_sync.api.routes.hosts import HOSTS
 from oldhost_sync.console.door import ConsoleDoor
 from oldhost_sync.console.layout import SECURITY_HEADERS, Entry, Layout
 from oldhost_sync.console.live_stream import LiveStream

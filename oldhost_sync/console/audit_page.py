@@ -9,9 +9,9 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import WATCHERS
-from oldhost_sync.api.field_types import BLANK_IS_NONE, RowId
-from oldhost_sync.api.keys import read_number_cursor
+from oldhost_sync.api.access.rights import WATCHERS
+from oldhost_sync.api.fields import BLANK_IS_NONE, RowId
+from oldhost_sync.api.requests import read_number_cursor
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.store.audit import ACTION_LENGTH_MAX, list_acts

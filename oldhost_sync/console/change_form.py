@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from oldhost_sync.api.change_query import ANSWER_LENGTH_MAX, WAITED_S_MAX
-from oldhost_sync.api.field_types import DECIMAL, Id, Name
+from oldhost_sync.api.fields import DECIMAL, Id, Name
+from oldhost_sync.api.requests import ANSWER_LENGTH_MAX, WAITED_S_MAX
 from oldhost_sync.policy.changes import PriorityClass
 
 HOURS_MAX = WAITED_S_MAX / 3_600

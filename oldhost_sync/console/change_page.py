@@ -9,13 +9,11 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
-from oldhost_sync.api.access.ownership import source_of
-from oldhost_sync.api.access.words import seen_by
-from oldhost_sync.api.bodies import checked, parse_json
-from oldhost_sync.api.field_types import RowId
-from oldhost_sync.api.letter_decisions import decide_one, replace_letter
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, seen_by, source_of
+from oldhost_sync.api.fields import RowId
 from oldhost_sync.api.problems import field_invalid, unknown_change
+from oldhost_sync.api.requests import checked, parse_json
+from oldhost_sync.api.routes.dead_letters import decide_one, replace_letter
 from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.console.act_form import CorrectionAct
 from oldhost_sync.console.changes_page import CHANGES

@@ -10,11 +10,9 @@ from fastapi import Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
-from oldhost_sync.api.access.words import refuse_search_in_words, seen_by
-from oldhost_sync.api.bodies import checked
-from oldhost_sync.api.keys import read_number_cursor, read_scheduled_cursor, scheduled_cursor
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, refuse_search_in_words, seen_by
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.requests import checked, read_number_cursor, read_scheduled_cursor, scheduled_cursor
 from oldhost_sync.console.act_form import KeyedAct
 from oldhost_sync.console.change_form import ChangeForm, FilledForm
 from oldhost_sync.console.forms import read_fields

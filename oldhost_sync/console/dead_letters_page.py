@@ -10,12 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
-from oldhost_sync.api.access.words import seen_by
-from oldhost_sync.api.bodies import checked
-from oldhost_sync.api.keys import read_number_cursor
-from oldhost_sync.api.letter_decisions import Decisions, decide_group, decide_letters
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, seen_by
 from oldhost_sync.api.problems import field_invalid
+from oldhost_sync.api.requests import checked, read_number_cursor
+from oldhost_sync.api.routes.dead_letters import Decisions, decide_group, decide_letters
 from oldhost_sync.console.act_form import GroupAct, MarkedAct
 from oldhost_sync.console.forms import read_fields, read_form
 from oldhost_sync.console.page import Adder, Page

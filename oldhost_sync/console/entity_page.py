@@ -8,11 +8,10 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of, operator_request
-from oldhost_sync.api.access.words import seen_by
-from oldhost_sync.api.bodies import checked
-from oldhost_sync.api.field_types import Id, Name
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, operator_request, seen_by
+from oldhost_sync.api.fields import Id, Name
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.requests import checked
 from oldhost_sync.console.act_form import EntityAct
 from oldhost_sync.console.changes_page import entity_address
 from oldhost_sync.console.forms import read_fields

@@ -5,9 +5,9 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, operator_request
-from oldhost_sync.api.bodies import checked
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, operator_request
 from oldhost_sync.api.problems import field_invalid
+from oldhost_sync.api.requests import checked
 from oldhost_sync.console.act_form import HaltAct
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.page import Adder, Page

@@ -5,9 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import WATCHERS, caller_of
-from oldhost_sync.api.host_apps import HOSTS
-from oldhost_sync.api.host_list import list_of
+from oldhost_sync.api.access.rights import WATCHERS, caller_of
+from oldhost_sync.api.routes.hosts import HOSTS, list_of
 from oldhost_sync.console.page import Adder, Console, Page
 from oldhost_sync.console.paths import PREFIX
 

@@ -15,10 +15,10 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from oldhost_sync.api.access.auth import CALLER_KEY
+from oldhost_sync.api.access.rights import CALLER_KEY
 from oldhost_sync.api.app import version
-from oldhost_sync.api.host_apps import host_in
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.routes.hosts import host_in
 from oldhost_sync.console.assets import Asset, read_assets
 from oldhost_sync.console.paths import ASSETS, PREFIX
 from oldhost_sync.console.words import FILTERS

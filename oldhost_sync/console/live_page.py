@@ -9,7 +9,7 @@ from contextlib import suppress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from oldhost_sync.api.access.auth import WATCHERS
+from oldhost_sync.api.access.rights import WATCHERS
 from oldhost_sync.api.problems import unavailable
 from oldhost_sync.console.door import SIGN_IN_KEY, STREAM
 from oldhost_sync.console.layout import SECURITY_HEADERS

@@ -7,8 +7,8 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS
-from oldhost_sync.api.routes.series import SeriesSpan
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS
+from oldhost_sync.api.routes.writer import SeriesSpan
 from oldhost_sync.api.schemas import Flush
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX

@@ -14,9 +14,9 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import access, operator_request, public
-from oldhost_sync.api.bodies import checked
+from oldhost_sync.api.access.rights import access, operator_request, public
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.requests import checked
 from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import Layout

@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, caller_of
-from oldhost_sync.api.bodies import checked
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.requests import checked
 from oldhost_sync.console.act_form import RuleAct
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.page import Adder, Page

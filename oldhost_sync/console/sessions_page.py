@@ -6,7 +6,7 @@ from sqlalchemy.engine import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import WATCHERS
+from oldhost_sync.api.access.rights import WATCHERS
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts

@@ -13,7 +13,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import WATCHERS, Caller
+from oldhost_sync.api.access.rights import WATCHERS, Caller
 from oldhost_sync.console.door import SIGN_IN_KEY, THEME
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import THEME_COOKIE, THEMES

@@ -9,9 +9,9 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.auth import WATCHERS
-from oldhost_sync.api.keys import read_text_cursor, text_cursor
+from oldhost_sync.api.access.rights import WATCHERS
 from oldhost_sync.api.problems import field_invalid
+from oldhost_sync.api.requests import read_text_cursor, text_cursor
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX

@@ -1,4 +1,5 @@
-"""The known tokens: those of the settings, and those of a file that is read again when it changes.
+"""The known tokens: those of the settings, and those of a file that is read again when it changes; and when each was
+last used.
 
 The server knows only SHA-256 digests. They are looked up by a MAC whose key only this process has: nobody can choose
 what is compared with a known one, so the time taken reveals nothing about the digests.
@@ -6,17 +7,26 @@ what is compared with a known one, so the time taken reveals nothing about the d
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from oldhost_sync.api.access.auth import Caller
+from sqlalchemy.exc import SQLAlchemyError
+
+from oldhost_sync.api.access.rights import Caller
+from oldhost_sync.api.database import Database
+from oldhost_sync.api.problems import Problem
 from oldhost_sync.credentials import ApiToken, all_tokens, check_names
+from oldhost_sync.probes.health import running_during
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.last_uses import note_uses
 from oldhost_sync.watched_file import WatchedFile
 
 # As long as the MAC itself (HMAC-SHA256).
@@ -126,3 +136,44 @@ class Tokens:
         if scheme.lower() != b"bearer":
             return None
         return self._known().of_digest(hashlib.sha256(token.strip()).digest())
+
+
+KEPT_EVERY_SECONDS = 60.0
+
+
+class LastUses:
+    """Stores the tokens' last uses in the database once a minute, so that a request costs no write; while that is away,
+    keeps one entry for each token in memory.
+    """
+
+    def __init__(self, host: str, tokens: Tokens, database: Database) -> None:
+        self._host = host
+        self._tokens = tokens
+        self._database = database
+        self._waiting: dict[bytes, str] = {}
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Store uses regularly until the body ends, and then once more."""
+        try:
+            async with running_during(self._run):
+                yield
+        finally:
+            await self.keep()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(KEPT_EVERY_SECONDS)
+            await self.keep()
+
+    async def keep(self) -> None:
+        """Store the uses since the last time."""
+        self._waiting |= self._tokens.take_used()
+        uses = dict(self._waiting)
+        if not uses:
+            return
+        try:
+            await self._database.run(lambda connection: note_uses(connection, self._host, uses))
+        except (Problem, StoreError, SQLAlchemyError):
+            return
+        self._waiting.clear()

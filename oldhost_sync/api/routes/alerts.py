@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import FastAPI, Path, Query, Request
+from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits, schemas
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, caller_of
-from oldhost_sync.api.alert_acts import act_on_alert
-from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import FLAG, RowId
-from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
+from oldhost_sync.api.fields import FLAG, RowId
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.requests import Cursor, Limit, json_body, read_body, read_number_cursor
 from oldhost_sync.api.schemas import ReasonedRequest
+from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.alert_kinds import may_close, runbook
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
+from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
 from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
 
+# What people do with alerts.
+ALERT_ACTS: dict[str, Callable[[Connection, str, int, Actor, str], AlertDecided]] = {
+    "acknowledge": acknowledge_alert,
+    "close": close_alert_by_hand,
+}
 AlertId = Annotated[RowId, Path(description="The alert's id")]
 
 
@@ -77,3 +85,18 @@ class AlertRoutes:
 def _shown(alert: RaisedAlert) -> schemas.Alert:
     may = alert.closed_at is None and may_close(alert.kind)
     return schemas.Alert(id=alert.alert_id, **asdict(alert), may_close=may, runbook=runbook(alert.kind))
+
+
+async def act_on_alert(
+    dependencies: Dependencies, action: str, alert_id: int, operator: Actor, reason: str
+) -> RaisedAlert:
+    """Returns the alert after the action, a key of ALERT_ACTS. Raises a Problem: 404 unknown, 409 refused."""
+    act, host = ALERT_ACTS[action], dependencies.host
+    done = await dependencies.database.run(lambda connection: act(connection, host, alert_id, operator, reason))
+    if done.alert is None:
+        found = "GET /api/alerts lists the alerts."
+        raise Problem(404, "unknown-alert", "There is no such alert", f"No alert has the id {alert_id}.", found)
+    if done.refused:
+        title = "This is not possible for this alert now"
+        raise Problem(409, "alert-refused", title, f"Not done: {done.refused}.", f"See {runbook(done.alert.kind)}.")
+    return done.alert

@@ -10,22 +10,69 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
 from fastapi import FastAPI, Response
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api.access.auth import READERS, WATCHERS, access, adder
+from oldhost_sync.api import limits
+from oldhost_sync.api.access.rights import READERS, WATCHERS, access, adder
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.examples import METRICS
-from oldhost_sync.api.problems import database_unsuitable
-from oldhost_sync.api.readiness_look import ReadinessLook
+from oldhost_sync.api.problems import Problem, database_away, database_unsuitable, of_store_error
 from oldhost_sync.api.schemas import Health
-from oldhost_sync.store.errors import SchemaTooOld, UnknownHost
+from oldhost_sync.store.errors import CommitUncertain, SchemaTooOld, StoreError, UnknownHost
 from oldhost_sync.store.prerequisites import require
 from oldhost_sync.store.views import readiness
+
+
+class ReadinessLook:
+    """Whether the database takes writes, for all probes: one check at a time, whose result is shared for a second. One
+    that does not end in time is a result, too: a server that hangs counts as away until it answers.
+
+    `look` raises a Problem or StoreError when no change can be recorded. `clock`: seconds, monotonic.
+    """
+
+    def __init__(self, look: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
+        self._look = look
+        self._clock = clock
+        self._task: asyncio.Task[Problem | None] | None = None
+        self._began = self._found_at = float("-inf")
+        self._found: Problem | None = None
+
+    async def see(self) -> Problem | None:
+        """Returns what is wrong, or None, after READY_LOOK_SECONDS_MAX at the latest."""
+        if self._task is None:
+            if self._clock() < self._found_at + limits.READY_SECONDS:
+                return self._found
+            self._began = self._clock()
+            self._task = asyncio.create_task(self._find())
+        left = self._began + limits.READY_LOOK_SECONDS_MAX - self._clock()
+        task = self._task
+        if left > 0 and not task.done():
+            await asyncio.wait({task}, timeout=left)
+        return task.result() if task.done() else database_away("it does not answer")
+
+    async def _find(self) -> Problem | None:
+        try:
+            self._found = await self._trouble()
+            self._found_at = self._clock()
+        finally:
+            self._task = None
+        return self._found
+
+    async def _trouble(self) -> Problem | None:
+        try:
+            await self._look()
+        except Problem as problem:
+            return problem
+        except StoreError as error:
+            # A check writes nothing whose outcome could be uncertain.
+            return database_away(str(error)) if isinstance(error, CommitUncertain) else of_store_error(error)
+        return None
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,18 +1,121 @@
-"""The hosts that this process serves, and the state of each."""
+"""One process for many hosts: one application for each host, all with the same routes and database connections.
+
+`/api/hosts/{host}/changes` is `/api/changes` of that host, and `/console/hosts/{host}` is its console. A path without a
+host belongs to SYNC_HOST. Each route knows only its own host, so no route can mix up hosts. Only the list of hosts has
+them all, one line each.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from datetime import datetime
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, Field
+from sqlalchemy.engine import Connection
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from oldhost_sync.api.access.auth import READERS, adder, caller_of
+from oldhost_sync.api.access.rights import READERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.host_apps import HOSTS
-from oldhost_sync.api.host_list import list_of
-from oldhost_sync.api.situation import Word
+from oldhost_sync.api.situation import Situation, Word, judge
+from oldhost_sync.api.situation_reader import Observation, Query, observed
+from oldhost_sync.api.writer_link import WriterLink
+from oldhost_sync.store.views.host_condition import HostCondition, read_condition
+
+# The host's name follows one of these prefixes and HOSTS in a path.
+_PREFIXES = ("/api", "/console")
+HOSTS = "hosts"
+
+
+class HostApps:
+    """A middleware in front of the application of `home` (SYNC_HOST) and those of the `others`."""
+
+    def __init__(self, app: ASGIApp, *, home: str, others: Mapping[str, FastAPI]) -> None:
+        self._home = app
+        self._served = {home: app} | dict(others)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")  # a lifespan has none
+        app = self._home
+        while (named := host_in(path)) is not None and named[0] in self._served:
+            app, path = self._served[named[0]], named[1]
+        if path != scope.get("path", ""):
+            scope = dict(scope) | {"path": path, "raw_path": path.encode()}
+        await app(scope, receive, send)
+
+
+def host_in(path: str) -> tuple[str, str] | None:
+    """The host that a path names, and the path without it; None when it names none.
+
+    The result may name a host again: a link to one host's pages, followed from another host. The last one counts.
+    """
+    for prefix in _PREFIXES:
+        start = f"{prefix}/{HOSTS}/"
+        if path.startswith(start):
+            host, _, rest = path.removeprefix(start).partition("/")
+            return host, f"{prefix}/{rest}" if rest else prefix
+    return None
+
+
+Conditions = Mapping[str, HostCondition]
+
+
+@dataclass(frozen=True, slots=True)
+class HostLine:
+    """`state` and `why`: the first word and sentence of the host's banner."""
+
+    host: str
+    state: str
+    why: str
+    oldest_waiting_at: datetime | None
+    open_alerts: int
+
+
+class HostList:
+    """The state of each host is that of its banner, from its writer and the database. All writers are asked at the same
+    time, each with the timeout of a look, so a list takes no longer than one page.
+
+    `writers`: by host. `read` gives the condition of each of some hosts; its errors are raised.
+    """
+
+    def __init__(
+        self, writers: Mapping[str, WriterLink], read: Callable[[Sequence[str]], Awaitable[Conditions]]
+    ) -> None:
+        self._writers = {
+            host: Query(partial(writer.query, "status"), "the writer does not answer in time")
+            for host, writer in writers.items()
+        }
+        self._read = read
+
+    async def lines(self, hosts: Sequence[str]) -> list[HostLine]:
+        """One line for each of `hosts`, in their order."""
+        conditions, *writers = await asyncio.gather(self._read(hosts), *(self._writers[host].see() for host in hosts))
+        at = datetime.now(UTC)
+        return [
+            _line(host, judge(observed(at, writer, Observation(conditions[host]))), conditions[host])
+            for host, writer in zip(hosts, writers, strict=True)
+        ]
+
+
+def list_of(dependencies: Dependencies) -> HostList:
+    """Of the hosts that this process serves."""
+    writers = {dependencies.host: dependencies.writer, **dependencies.writers_by_host}
+
+    async def read(hosts: Sequence[str]) -> Conditions:
+        return await dependencies.database.run(partial(read_conditions, hosts=hosts))
+
+    return HostList(writers, read)
+
+
+def read_conditions(connection: Connection, hosts: Sequence[str]) -> Conditions:
+    return {host: read_condition(connection, host) for host in hosts}
+
+
+def _line(host: str, situation: Situation, condition: HostCondition) -> HostLine:
+    return HostLine(host, situation.word, situation.why, condition.oldest_waiting_at, condition.open_alerts)
 
 
 class ServedHost(BaseModel):

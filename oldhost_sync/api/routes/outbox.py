@@ -1,26 +1,46 @@
-"""The outbox for people: lists of changes with filters, one change by its id, and its payload for operators."""
+"""What people look at: lists of changes with filters, one change by its id, its payload (for operators), one entity,
+and a search for whatever they have at hand.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Path, Request
+from fastapi import Depends, FastAPI, Path, Query, Request
+from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits, view_schemas
-from oldhost_sync.api.access.auth import OPERATORS, READERS, WATCHERS, adder, caller_of
-from oldhost_sync.api.access.ownership import may_see
-from oldhost_sync.api.access.words import refuse_search_in_words, seen_by
-from oldhost_sync.api.change_query import ChangeQuery
+from oldhost_sync.api.access.rights import (
+    OPERATORS,
+    READERS,
+    WATCHERS,
+    adder,
+    caller_of,
+    may_see,
+    refuse_search_in_words,
+    seen_by,
+)
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import RowId
-from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor, read_scheduled_cursor, scheduled_cursor
-from oldhost_sync.api.problems import unknown_change
+from oldhost_sync.api.fields import FLAG, Id, Name, RowId
+from oldhost_sync.api.problems import Problem, forbidden, unknown_change
+from oldhost_sync.api.requests import (
+    ChangeQuery,
+    Cursor,
+    Limit,
+    read_number_cursor,
+    read_scheduled_cursor,
+    scheduled_cursor,
+)
 from oldhost_sync.api.schemas import Fate
+from oldhost_sync.api.view_schemas import Entity, SearchHit, SearchHits
+from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store.views import change_status
 from oldhost_sync.store.views.change_list import list_changes
-from oldhost_sync.store.views.payloads import payload_of
+from oldhost_sync.store.views.entity_comparison import EntityView, compare_entity
+from oldhost_sync.store.views.payloads import note_entity_read, payload_of
 from oldhost_sync.store.views.scheduled_list import list_scheduled
+from oldhost_sync.store.views.search import search
 
 _CHANGE = "/api/outbox/{change_id}"
 ChangeId = Annotated[RowId, Path(description="The change's id")]
@@ -95,3 +115,83 @@ class OutboxRoutes:
 
 def _unknown(change_id: int) -> Exception:
     return unknown_change(f"No change has the id {change_id}, or it is too old and has been deleted.")
+
+
+EntityType = Annotated[Name, Path(examples=["unit"])]
+EntityId = Annotated[Id, Path(examples=["12B"])]
+Payloads = Annotated[
+    bool, FLAG, Query(description="Include the payloads; only for role ops, and recorded in the audit")
+]
+
+
+class EntityRoutes:
+    """What the application shows of an entity, what OldHost has, and where its changes are."""
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "entities")
+        summary = "One entity: its state here and at OldHost, and its outstanding, held, dead and scheduled changes"
+        path = "/api/entities/{entity_type}/{entity_id:path}"
+        add("GET", path, self.get, Entity, summary, WATCHERS, (404, 405, 422))
+
+    async def get(
+        self, request: Request, entity_type: EntityType, entity_id: EntityId, payloads: Payloads = False
+    ) -> Entity:
+        """States are compared key by key. If the writer does not answer, `writer` is null and `note` says why."""
+        caller, host = caller_of(request), self._dependencies.host
+        if payloads and caller.role not in OPERATORS:
+            raise forbidden(caller.role, OPERATORS)
+
+        def look(connection: Connection) -> EntityView | None:
+            found = compare_entity(connection, host, entity_type, entity_id, payloads=payloads)
+            if payloads and found is not None:
+                note_entity_read(connection, host, entity_type, entity_id, operator=caller.operator)
+            return found
+
+        found = await self._dependencies.database.run(look)
+        if found is None:
+            raise Problem(
+                404,
+                "unknown-entity",
+                "There is no such entity",
+                "No change was ever accepted for an entity of that type and id.",
+                "Check the type and the id; GET /api/search?q= finds ids of every type.",
+            )
+        writer, note = await self._ask_writer(entity_type, entity_id)
+        return Entity.model_validate({**asdict(seen_by(caller, found)), "writer": writer, "note": note})
+
+    async def _ask_writer(self, entity_type: str, entity_id: str) -> tuple[dict[str, Any] | None, str | None]:
+        try:
+            found: dict[str, Any] = await self._dependencies.writer.query("find", entity_type, entity_id)
+        except Problem as problem:
+            return None, str(problem.content["detail"])
+        return found, None
+
+
+Wanted = Annotated[
+    str,
+    Query(
+        min_length=1,
+        max_length=UNIT_NAME_LENGTH_MAX,
+        description="A key, a change's id, an entity's id or type/id, a unit's name or its beginning, a property",
+    ),
+]
+
+
+class SearchRoutes:
+    """One search for keys, ids, names and properties."""
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "search")
+        add("GET", "/api/search", self.search, SearchHits, "Find by key, id, name or property", WATCHERS, (405, 422))
+
+    async def search(self, q: Wanted) -> SearchHits:
+        """Exact matches come first; at most ten results of each kind."""
+        host, wanted = self._dependencies.host, q.strip()
+        found = await self._dependencies.database.run(lambda connection: search(connection, host, wanted))
+        return SearchHits(hits=[SearchHit(**asdict(hit)) for hit in found])

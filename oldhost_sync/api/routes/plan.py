@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Query
 from pydantic import Field
 
-from oldhost_sync.api.access.auth import WATCHERS, adder
+from oldhost_sync.api.access.rights import WATCHERS, adder
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import BLANK_IS_NONE, DECIMAL, FLAG, WHOLE
+from oldhost_sync.api.fields import BLANK_IS_NONE, DECIMAL, FLAG, WHOLE
 from oldhost_sync.api.planner_process import PlanRequest
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.api.view_schemas import Plan, PlanSample

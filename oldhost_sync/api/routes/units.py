@@ -9,15 +9,13 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Path, Query, Request, Response
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.access.auth import READERS, WRITERS, adder, caller_of
-from oldhost_sync.api.access.ownership import source_of
-from oldhost_sync.api.bodies import read_body, write_body
+from oldhost_sync.api.access.rights import READERS, WRITERS, adder, caller_of, source_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import Id, UnitNameText
-from oldhost_sync.api.keys import Cursor, Limit, read_text_cursor, request_key, text_cursor
+from oldhost_sync.api.fields import Id, UnitNameText
 from oldhost_sync.api.problems import Problem, method_not_allowed
-from oldhost_sync.api.responses import accepted_answer, recorded, recorded_answer
+from oldhost_sync.api.requests import Cursor, Limit, read_body, read_text_cursor, request_key, text_cursor, write_body
 from oldhost_sync.api.schemas import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
+from oldhost_sync.api.writes import accepted_answer, recorded, recorded_answer
 from oldhost_sync.store.views import units as store
 
 # `:path`, because an id may hold a slash.

@@ -1,22 +1,27 @@
-"""The writer for operators: its status, and operators' actions."""
+"""The writer for operators: its state, operators' actions, its sessions with OldHost, and the load over time."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from pydantic import Field
 
 from oldhost_sync.api import limits, schemas, view_schemas
-from oldhost_sync.api.access.auth import OPERATORS, WATCHERS, adder, operator_request
-from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, operator_request
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.field_types import WHOLE, Id, Name
+from oldhost_sync.api.fields import WHOLE, Id, Name
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.requests import json_body, read_body
 from oldhost_sync.api.schemas import Flush, ReasonedRequest, Resolve
+from oldhost_sync.api.situation_reader import SituationReader
+from oldhost_sync.api.view_schemas import Series, SeriesPoint, Sessions, WriterSituation
 from oldhost_sync.store.ledger.halt_consequences import read_halt
+from oldhost_sync.store.views.load_series import RINGS, read_series
+from oldhost_sync.store.views.session_list import read_sessions
 
 _ACT_ERRORS = (405, 409, 413, 415, 422)
 _SUMMARIES = {
@@ -110,3 +115,61 @@ class WriterRoutes:
                 f"{problem.content['detail']} The values from the database are below. Changes are still accepted.",
             )
         return answer if isinstance(answer, dict) else {"status": answer}, None
+
+
+class SessionRoutes:
+    """Sessions with OldHost, and the processes that were seen last."""
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "sessions")
+        add("GET", "/api/sessions", self.list, Sessions, "The newest sessions with OldHost", WATCHERS, (405,))
+
+    async def list(self) -> Sessions:
+        """The newest 100. A worker that was killed could not report why its session ended."""
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(lambda connection: read_sessions(connection, host))
+        return Sessions.model_validate(asdict(found))
+
+
+class SeriesSpan(StrEnum):
+    """The keys of RINGS."""
+
+    HOUR = "1h"
+    DAY = "24h"
+    WEEK = "7d"
+
+
+class SeriesRoutes:
+    """The host's situation in words, and its load over an hour, a day or a week: backlog, accepted and applied changes,
+    emergencies.
+    """
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+        self._situation_reader = SituationReader(dependencies)
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "series")
+        summary = "The load over time, oldest first"
+        add("GET", "/api/series", self.read, Series, summary, WATCHERS, (405, 422))
+        summary = "What is wrong, since when, why, and what to do about it"
+        add("GET", "/api/situation", self.situation, WriterSituation, summary, WATCHERS, (405,))
+
+    async def read(
+        self,
+        span: Annotated[
+            SeriesSpan, Query(description="How far back; one point is 10 s, 1 min or 10 min")
+        ] = SeriesSpan.HOUR,
+    ) -> Series:
+        """The active relay records the load every ten seconds. A bucket in which no relay was active is missing."""
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(lambda connection: read_series(connection, host, span.value))
+        points = [SeriesPoint(**asdict(each)) for each in found]
+        return Series(span=span.value, step_seconds=RINGS[span.value].step_s, points=points)
+
+    async def situation(self) -> WriterSituation:
+        """Also available while Temporal or the database is away; the answer then says so."""
+        return WriterSituation(**asdict((await self._situation_reader.look()).situation))

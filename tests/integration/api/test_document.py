@@ -12,7 +12,7 @@ import schemathesis
 
 from oldhost_sync.api import schemas, usage_schemas, view_schemas
 from oldhost_sync.api.app import TAGS, create_app
-from oldhost_sync.api.bodies import parse_body
+from oldhost_sync.api.requests import parse_body
 from oldhost_sync.api.routes import hosts
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.group_commit import GroupCommit
+from oldhost_sync.api.writes import GroupCommit
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.store import transactions
 from oldhost_sync.store.engine import create_engine

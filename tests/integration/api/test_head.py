@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from oldhost_sync.api.head import as_get
+from oldhost_sync.api.middleware import as_get
 
 pytestmark = pytest.mark.mariadb
 # They tell of this moment.

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from sqlalchemy import Engine
 
-from oldhost_sync.api.access.auth import ROLES_KEY
+from oldhost_sync.api.access.rights import ROLES_KEY
 from oldhost_sync.console.door import STREAM
 from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.alerts import list_alerts, raise_alert

@@ -33,12 +33,12 @@ MOMENT = "oldhost_sync/fields/moment.py"
 JSON_TEXT = "oldhost_sync/fields/json_text.py"
 TEXT = "oldhost_sync/fields/text.py"
 NUMBER = "oldhost_sync/fields/number.py"
-OFFER = "oldhost_sync/api/declined_offers.py"
+OFFER = "oldhost_sync/api/connection.py"
 CONNECTION = "oldhost_sync/api/connection.py"
 FEED_VIEW = "oldhost_sync/store/views/change_feed.py"
 SITUATION_VIEW = "oldhost_sync/api/situation.py"
 CONDITION = "oldhost_sync/store/views/host_condition.py"
-LAST_REFUSAL = "oldhost_sync/api/last_refusal.py"
+LAST_REFUSAL = "oldhost_sync/api/refused_writes.py"
 METRICS = "oldhost_sync/api/metrics.py"
 LIVE_STREAM = "oldhost_sync/console/live_stream.py"
 LIVE_PAGE = "oldhost_sync/console/live_page.py"
@@ -125,7 +125,7 @@ MUTANTS = (
     ),
     Mutant(
         "a body that a route reads itself may say things twice",
-        (Patch("oldhost_sync/api/bodies.py", "        return read_json(body)\n", "        return __import__('json').loads(body)\n"),),
+        (Patch("oldhost_sync/api/requests.py", "        return read_json(body)\n", "        return __import__('json').loads(body)\n"),),
         levels=(BODIES, DOORS),
     ),
     Mutant(
@@ -270,7 +270,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a token reads is not counted",
-        (Patch("oldhost_sync/api/access/reading_pace.py", "self._count(token, limits.READ_BYTES_EACH + size - reserved)", "pass"),),
+        (Patch("oldhost_sync/api/access/pace.py", "self._count(token, limits.READ_BYTES_EACH + size - reserved)", "pass"),),
         levels=(STALLS,),
     ),
     Mutant(

@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     Mutant(
         "the words of a discarded change are ours",
-        (Patch("oldhost_sync/api/access/words.py", '    "stale", "retry",', '    "stale", "discarded", "retry",'),),
+        (Patch("oldhost_sync/api/access/rights.py", '    "stale", "retry",', '    "stale", "discarded", "retry",'),),
         levels=(WORDS,),
     ),
     Mutant(
@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     Mutant(
         "the list of hosts asks no writer",
-        (Patch("oldhost_sync/api/host_list.py", "observed(at, writer, Observation(conditions[host]))", "observed(at, Observation(), Observation(conditions[host]))"),),
+        (Patch("oldhost_sync/api/routes/hosts.py", "observed(at, writer, Observation(conditions[host]))", "observed(at, Observation(), Observation(conditions[host]))"),),
         levels=(ONE_JUDGEMENT,),
     ),
     Mutant(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from oldhost_sync.api.bodies import parse_body
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.requests import parse_body
 
 
 class Anything(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from oldhost_sync.api.circuit import Circuit
+from oldhost_sync.api.bounded_waits import Circuit
 from oldhost_sync.api.problems import database_away
 
 GONE = partial(database_away, "gone")

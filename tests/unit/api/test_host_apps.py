@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.api.host_apps import host_in
+from oldhost_sync.api.routes.hosts import host_in
 
 
 @pytest.mark.parametrize(

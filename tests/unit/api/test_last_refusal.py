@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.last_refusal import LastRefusal
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.refused_writes import LastRefusal
 
 
 def refused(kind: str) -> LastRefusal:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.access.reading_pace import ReadingPace
+from oldhost_sync.api.access.pace import ReadingPace
 from oldhost_sync.api.problems import Problem
 
 LIST, SIZE = "/api/outbox", 200_000

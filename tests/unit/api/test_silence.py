@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from oldhost_sync.api.silence import is_silent
+from oldhost_sync.api.bounded_waits import is_silent
 
 
 def test_who_answers_while_we_stand_still_was_not_silent() -> None:

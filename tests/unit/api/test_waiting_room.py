@@ -12,8 +12,8 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Database
-from oldhost_sync.api.group_commit import GroupCommit
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.writes import GroupCommit
 from oldhost_sync.store.errors import CommitUncertain
 from oldhost_sync.store.intake.validation import Acceptable, accept
 

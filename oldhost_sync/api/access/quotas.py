@@ -22,7 +22,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.access.auth import Caller
+from oldhost_sync.api.access.rights import Caller
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.changes import PriorityClass

@@ -1,29 +1,37 @@
-"""Group commit: transactions run one after the other, and each records all single requests' changes that arrived during
-the one before.
+"""The write path: single changes share a commit, and every write is answered with 202 and what was accepted.
 
-The more changes wait, the less each one costs: a single change needs four round trips and a synced commit, a whole
-group about ten and one. The transaction waits for no lock and has its own thread. If it fails as a whole in a conflict,
-its halves are tried. A change that is still not recorded (another transaction holds its row or key, its key belongs to
-another change, the database refuses a value) is recorded alone, where it waits or gets its error; so no change waits
-because of another one.
+Transactions run one after the other, and each records all single requests' changes that arrived during the one before
+(group commit). The more changes wait, the less each one costs: a single change needs four round trips and a synced
+commit, a whole group about ten and one. The transaction waits for no lock and has its own thread. If it fails as a
+whole in a conflict, its halves are tried. A change that is still not recorded (another transaction holds its row or
+key, its key belongs to another change, the database refuses a value) is recorded alone, where it waits or gets its
+error; so no change waits because of another one.
+
+The answers are built by hand for speed: 300 writes a second take this path.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
+from starlette.responses import Response
 
 from oldhost_sync.api import limits
+from oldhost_sync.api.bounded_waits import is_silent
 from oldhost_sync.api.database import Database
-from oldhost_sync.api.problems import too_busy
-from oldhost_sync.api.silence import is_silent
+from oldhost_sync.api.problems import commit_uncertain, too_busy
+from oldhost_sync.api.request_spans import note
+from oldhost_sync.api.requests import RequestKey
 from oldhost_sync.store.errors import (
+    CommitUncertain,
     DatabaseUnavailable,
     InvalidChange,
     StatementRefused,
@@ -140,3 +148,39 @@ def _record_one(engine: Engine, change: Acceptable) -> RecordedChange | None:
         if not is_the_values_fault(error):
             raise
         return None
+
+
+T = TypeVar("T")
+
+
+async def recorded(recording: Awaitable[T], key: RequestKey) -> T:
+    """Await it; if its commit is uncertain, the problem names the key to ask with."""
+    try:
+        return await recording
+    except CommitUncertain:
+        raise commit_uncertain(key.text) from None
+
+
+async def recorded_answer(commits: GroupCommit, change: Acceptable, key: RequestKey) -> Response:
+    """Record `change` and answer."""
+    return accepted_answer(await recorded(commits.record(replace(change, key_is_new=key.is_new)), key))
+
+
+def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = ()) -> Response:
+    """202. The first request and every repetition get the same bytes, whatever happened to the change in between."""
+    content = accepted_fields(change)
+    if changes:
+        content["changes"] = [accepted_fields(each) for each in changes]
+    headers = {"Idempotency-Replayed": "true"} if change.duplicate else None
+    return Response(json.dumps(content, separators=(",", ":")), 202, headers, "application/json")
+
+
+def accepted_fields(change: RecordedChange) -> dict[str, Any]:
+    note(change)
+    scheduled = change.scheduled_id is not None
+    return {
+        "sync_status": change.sync_status,
+        # A scheduled change gets its id later, so the first answer had none.
+        "change_id": None if scheduled else change.change_id,
+        "idempotency_key": change.idempotency_key,
+    }

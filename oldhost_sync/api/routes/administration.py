@@ -1,0 +1,129 @@
+"""The rules that decide a change's class, the audit, and what each token used."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Query, Request
+from pydantic import Field
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.fields import WHOLE, Name, RowId
+from oldhost_sync.api.requests import Cursor, Limit, json_body, read_body, read_number_cursor
+from oldhost_sync.api.schemas import AuditEntry, AuditPage
+from oldhost_sync.api.usage_schemas import QuotasOfATokenAMinute, TokenUsed, UsageOfTokens
+from oldhost_sync.api.view_schemas import NewRule, Rule, Rules
+from oldhost_sync.store.audit import ACTION_LENGTH_MAX, list_acts
+from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
+from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
+
+EventType = Annotated[Name, Path(examples=["rate_changed"])]
+
+
+class RuleRoutes:
+    """Rules are listed, and set: audited with operator and reason."""
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "rules")
+        add("GET", "/api/rules", self.list, Rules, "The class of each event type", WATCHERS, (405,))
+        body = json_body(NewRule, example={"reason": "Rates are sent whole now", "priority_class": "LWW"})
+        summary = "Set the class of an event type"
+        add("PUT", "/api/rules/{event_type}", self.put, Rule, summary, OPERATORS, (404, 405, 413, 415, 422), **body)
+
+    async def list(self) -> Rules:
+        """The rules in force; an event type without a rule is TXN."""
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(lambda connection: rules_of(connection, host))
+        return Rules(
+            rules=[
+                Rule(event_type=event_type, priority_class=each, default=default_class(event_type))
+                for event_type, each in found.items()
+            ]
+        )
+
+    async def put(self, request: Request, event_type: EventType) -> Rule:
+        """Applies to changes that are recorded from now on. Use LWW only if each payload holds the complete state of
+        its key, because newer changes replace older ones.
+        """
+        body = await read_body(request, NewRule)
+        host, operator = self._dependencies.host, caller_of(request).operator
+        await self._dependencies.database.run(
+            lambda connection: decide_rule(
+                connection, host, event_type, body.priority_class, operator=operator, reason=body.reason
+            )
+        )
+        return Rule(event_type=event_type, priority_class=body.priority_class, default=default_class(event_type))
+
+
+Action = Annotated[
+    str | None, Query(min_length=1, max_length=ACTION_LENGTH_MAX, description="pause, resume, flush, retry, discard …")
+]
+ChangeId = Annotated[RowId | None, Query(description="Only actions on this change")]
+
+
+class AuditRoutes:
+    """Who did what and why."""
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "audit")
+        summary = "Operators' actions, newest first: who, what and why"
+        add("GET", "/api/audit", self.list, AuditPage, summary, WATCHERS, (405, 422))
+
+    async def list(
+        self,
+        action: Action = None,
+        change_id: ChangeId = None,
+        cursor: Cursor = None,
+        limit: Limit = limits.PAGE_DEFAULT,
+    ) -> AuditPage:
+        before_id, host = read_number_cursor(cursor), self._dependencies.host
+        found = await self._dependencies.database.run(
+            lambda connection: list_acts(
+                connection, host, limit=limit + 1, before_id=before_id, action=action, change_id=change_id
+            )
+        )
+        page = [AuditEntry(id=each.act_id, **asdict(each)) for each in found[:limit]]
+        return AuditPage(entries=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
+
+
+Minutes = Annotated[
+    int, Field(ge=1, le=MINUTES_KEPT), WHOLE, Query(description="The number of minutes, including the present one")
+]
+
+
+class UsageRoutes:
+    """The requests and changes of each token; tokens with refused requests come first."""
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "usage")
+        add(
+            "GET",
+            "/api/usage",
+            self.list,
+            UsageOfTokens,
+            "What each token used, the most refused first",
+            WATCHERS,
+            (405, 422),
+        )
+
+    async def list(self, minutes: Minutes = 10) -> UsageOfTokens:
+        """The sum over all API processes, up to one second old. Changes that bypass the API have no token."""
+        host = self._dependencies.host
+        found = await self._dependencies.database.run(lambda connection: usage_of_tokens(connection, host, minutes))
+        return UsageOfTokens(
+            minutes=minutes,
+            quotas=QuotasOfATokenAMinute(**asdict(self._dependencies.quotas.quotas)),
+            tokens=[TokenUsed(token=each.token, **asdict(each.usage)) for each in found],
+        )
