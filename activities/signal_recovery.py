@@ -6,33 +6,45 @@ back to the last run that got everything from its predecessor. Each signal gets 
 given it, so that no change is recorded twice. If a history is gone, an alert is raised.
 
 A reset run begins with a copy of another run's history, and gets the signals of all following runs again
-(`repeated_signals`).
+(`RepeatedSignals`). Activities run in threads, requests to Temporal on the worker's event loop (`TemporalHistories`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Protocol
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 from temporalio import activity
-from temporalio.api.common.v1 import Payload
+from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+)
+from temporalio.client import Client
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 
-from activities.database_records import record_or_leave
-from activities.repeated_signals import RepeatedSignals, Signal
+from activities.submissions import record_or_leave
 from oldhost_sync.policy.limits import RETENTION_DAYS
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.submitted_keys import known_hashes, wrote_before
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.temporal.payload_encryption import KeyMissing
 from workflows import intake, messages
-from workflows.messages import Submission
-from workflows.submission_keys import signal_key
+from workflows.intake import signal_key
+from workflows.messages import Submission, workflow_id
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +54,16 @@ SIGNALS_LOST = "signals-lost"
 ALL_EARLIER = "all earlier ones"
 # Temporal's and the database's clocks differ by less than this; no history is deleted this early.
 CLOCKS_APART = timedelta(minutes=10)
+# How many keys are looked up at a time.
 BATCH = 50
+# Temporal lists a run a moment after it began; once the calling run is listed, so are all earlier ones. Until then the
+# activity fails, and Temporal retries it after this time.
+LISTED_AGAIN = timedelta(seconds=1)
+RUNS_LISTED_MAX = 1_000
+HEARTBEAT_SECONDS = 1.0
+SUBMIT_CHANGE = "submit_change"
 
+T = TypeVar("T")
 Heartbeat = Callable[[], None]
 
 
@@ -86,11 +106,11 @@ class RunEvents:
 class Histories(Protocol):
     """Access to runs' histories."""
 
-    def runs_before(self, host: str, run_id: str, beat: Heartbeat) -> list[str]:
+    def runs_before(self, host: str, run_id: str, heartbeat: Heartbeat) -> list[str]:
         """Ids of the runs that began before this one, the latest first."""
 
     def start_of(self, host: str, run_id: str) -> RunStart: ...
-    def events_of(self, host: str, run_id: str, beat: Heartbeat) -> RunEvents: ...
+    def events_of(self, host: str, run_id: str, heartbeat: Heartbeat) -> RunEvents: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +189,7 @@ class RecoveryActivities:
             return [], 0
         oldest = began_at - timedelta(days=self.changes_kept_days)
         submissions, too_old = list(run.given.submissions), 0
-        got = [Signal(one.request_id, one.payload.data, one.given_again) for one in events.signals]
+        got = [Signal(signal.request_id, signal.payload.data, signal.given_again) for signal in events.signals]
         repeated = earlier.add(run.original_run_id, got, is_reset=run.is_reset)
         for place, signal in enumerate(events.signals, 1):
             if repeated[place - 1]:
@@ -243,3 +263,177 @@ def _is_reset(request: messages.Recovery) -> bool:
 def _batches(submissions: Sequence[Submission]) -> Iterator[Sequence[Submission]]:
     for start in range(0, len(submissions), BATCH):
         yield submissions[start : start + BATCH]
+
+
+class Signal(NamedTuple):
+    """One that a run got. `request_id`: "" from older servers. `given_again`: by the reset that began the run."""
+
+    request_id: str
+    content: bytes
+    given_again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """`digests`: of its signals' contents, in order. `given_again`: which of them stand where a reset gives signals
+    again. `repeated`: which of them an earlier run had got.
+    """
+
+    original_run_id: str
+    digests: list[bytes]
+    given_again: list[bool]
+    repeated: list[bool]
+
+
+@dataclass(slots=True)
+class RepeatedSignals:
+    """Which signals a reset run got again: what earlier runs got, added in the order in which they began.
+
+    A reset run begins with a copy of its base run's history, up to the event that it was reset to. Then Temporal gives
+    it again what the base run had got after that event, and all signals of the runs that had followed, in their order.
+    From server 1.32 on each signal has a request id in the history, which the repetition has, too. Older servers write
+    none (tried: 1.29, 1.30, 1.31): there a repetition is known by where it stands in the history and by its content.
+    """
+
+    _request_ids: dict[str, None] = field(default_factory=dict)
+    _runs: list[_Run] = field(default_factory=list)
+
+    def add(self, original_run_id: str, signals: Sequence[Signal], *, is_reset: bool) -> list[bool]:
+        """For each signal of a further run: whether it is recorded with an earlier run.
+
+        A signal copied from the base run keeps its place and so its key; either answer is right.
+        """
+        run = _Run(
+            original_run_id,
+            [blake2b(signal.content, digest_size=16).digest() for signal in signals],
+            [signal.given_again for signal in signals],
+            [signal.request_id in self._request_ids for signal in signals],
+        )
+        if is_reset:
+            self._mark_given_again(run)
+        self._request_ids.update((signal.request_id, None) for signal in signals if signal.request_id)
+        self._runs.append(run)
+        return run.repeated
+
+    def _mark_given_again(self, run: _Run) -> None:
+        """By content: what the base run had got from others, and what those got that followed it."""
+        number = self._base_of(run)
+        if number is None:
+            return
+        base = self._runs[number]
+        at = len(base.digests)
+        run.repeated[:at] = [any(both) for both in zip(run.repeated, base.repeated, strict=False)]
+        for later in self._runs[number + 1 :]:
+            end = at + len(later.digests)
+            follows = later.original_run_id != run.original_run_id
+            if follows and all(run.given_again[at:end]) and run.digests[at:end] == later.digests:
+                run.repeated[at:end] = [True] * len(later.digests)
+                at = end
+
+    def _base_of(self, run: _Run) -> int | None:
+        """The run with the same original whose signals `run` has, all of them, first; the longest such."""
+        bases = [
+            number
+            for number, earlier in enumerate(self._runs)
+            if earlier.original_run_id == run.original_run_id and run.digests[: len(earlier.digests)] == earlier.digests
+        ]
+        return max(bases, key=lambda number: len(self._runs[number].digests), default=None)
+
+
+@dataclass(slots=True)
+class TemporalHistories:
+    """Reads runs' histories from Temporal. `loop`: the client's event loop."""
+
+    client: Client
+    loop: asyncio.AbstractEventLoop
+
+    def runs_before(self, host: str, run_id: str, heartbeat: Heartbeat) -> list[str]:
+        listed = self._wait(self._list(host), heartbeat)
+        if run_id not in listed:
+            text = f"run {run_id} is not in Temporal's list of runs yet"
+            raise ApplicationError(text, type="NotListed", next_retry_delay=LISTED_AGAIN)
+        return listed[listed.index(run_id) + 1 :]
+
+    def start_of(self, host: str, run_id: str) -> RunStart:
+        page = self._wait(self._page(host, run_id, b"", size=1), _no_heartbeat)
+        attributes = page.history.events[0].workflow_execution_started_event_attributes
+        given = self._wait(self._input(list(attributes.input.payloads)), _no_heartbeat)
+        original = attributes.original_execution_run_id or run_id
+        return RunStart(run_id, original, attributes.continued_execution_run_id, given)
+
+    def events_of(self, host: str, run_id: str, heartbeat: Heartbeat) -> RunEvents:
+        found = RunEvents()
+        token, first = b"", True
+        while first or token:
+            first = False
+            page = self._wait(self._page(host, run_id, token), heartbeat)
+            self._wait(self._read(page.history.events, found), heartbeat)
+            token = page.next_page_token
+            heartbeat()
+        return found
+
+    def _wait(self, question: Coroutine[Any, Any, T], heartbeat: Heartbeat) -> T:
+        answer = asyncio.run_coroutine_threadsafe(question, self.loop)
+        while True:
+            try:
+                return answer.result(HEARTBEAT_SECONDS)
+            except NotYet:
+                if answer.done():
+                    raise
+                heartbeat()
+
+    async def _list(self, host: str) -> list[str]:
+        listed = self.client.list_workflows(f"WorkflowId = '{workflow_id(host)}'", limit=RUNS_LISTED_MAX)
+        runs = [(run.start_time, run.run_id) async for run in listed]
+        return [run_id for _, run_id in sorted(runs, reverse=True)]
+
+    async def _page(self, host: str, run_id: str, token: bytes, size: int = 0) -> GetWorkflowExecutionHistoryResponse:
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self.client.namespace,
+            execution=WorkflowExecution(workflow_id=workflow_id(host), run_id=run_id),
+            maximum_page_size=size,
+            next_page_token=token,
+        )
+        try:
+            return await self.client.workflow_service.get_workflow_execution_history(request, retry=True)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                raise HistoryGone(run_id) from error
+            raise
+
+    async def _input(self, payloads: Sequence[Payload]) -> messages.WriterInput:
+        """A run's argument; an empty one if it can't be read (the run itself could not read it either)."""
+        try:
+            (given,) = await self.client.data_converter.decode(payloads, [messages.WriterInput])
+        except KeyMissing:
+            raise
+        except Exception:  # noqa: BLE001 - a converter may raise anything for unknown bytes
+            return messages.WriterInput()
+        return given if isinstance(given, messages.WriterInput) else messages.WriterInput()
+
+    async def _read(self, events: Sequence[HistoryEvent], found: RunEvents) -> None:
+        """A reset ends what it copies with a failed workflow task, and gives signals again before the next one."""
+        for event in events:
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                await self._read_signal(event, found)
+            elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+                cause = event.workflow_task_failed_event_attributes.cause
+                found.gives_again = cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+            elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
+                found.gives_again = False
+
+    async def _read_signal(self, event: HistoryEvent, found: RunEvents) -> None:
+        attributes = event.workflow_execution_signaled_event_attributes
+        if attributes.signal_name == SUBMIT_CHANGE:
+            payloads = await self._decode(list(attributes.input.payloads[:1]))
+            at = event.event_time.ToDatetime(UTC)
+            payload = payloads[0] if payloads else Payload()
+            found.signals.append(SignalEvent(attributes.request_id, at, payload, given_again=found.gives_again))
+
+    async def _decode(self, payloads: list[Payload]) -> list[Payload]:
+        codec = self.client.data_converter.payload_codec
+        return payloads if codec is None else list(await codec.decode(payloads))
+
+
+def _no_heartbeat() -> None:
+    """No heartbeat: for one short call."""

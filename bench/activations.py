@@ -28,7 +28,7 @@ from oldhost_sync.policy.snapshot import Snapshot
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 from workflows import status_report
 from workflows.messages import WireRef, from_wire, to_wire
-from workflows.relayed_batches import BATCHES_AT_ONCE_MAX
+from workflows.reception import BATCHES_AT_ONCE_MAX
 
 ACTIVATION_SECONDS_MAX = 0.2
 START_MS = 1_800_000_000_000

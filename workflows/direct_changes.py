@@ -7,8 +7,9 @@ soon.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -16,21 +17,40 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from oldhost_sync.fields.change import read_change
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.outcomes import OutcomeWaiter
-    from workflows import calls, messages
+    from workflows import calls, intake, messages
     from workflows.clock import now_ms
+    from workflows.intake import update_key
     from workflows.messages import Submission, from_wire
     from workflows.reception import Reception
-    from workflows.submission_keys import update_key
-    from workflows.waiting_updates import WaitingUpdates
 
 # An open handler delays a new run, and Temporal takes only ten open updates, operators' included. So `apply_now` waits
 # this long at most, recording included.
 APPLY_NOW_MS = 25_000
 RECORDING_LIMIT = timedelta(seconds=10)
+# Updates that wait for a change's fate, up to 25 s each; further callers are told to ask by the idempotency key.
+FATES_MAX = 4
+# Those and the ones that wait for the database (10 s at most while it is away). Three places are for operators
+# (`operator_acts.PENDING_MAX`); the tenth stays free, so that Temporal itself never refuses an update.
+UPDATES_MAX = 6
+
+
+def check_change(change: dict[str, Any]) -> None:
+    """Complete, and of a size that fits into an activity's input."""
+    read_change(change)
+    if len(json.dumps(change)) > intake.CHANGE_BYTES_MAX:
+        raise ValueError(f"the change is larger than {intake.CHANGE_BYTES_MAX} bytes")
+
+
+def check_urgent_change(change: dict[str, Any]) -> None:
+    """For `apply_now`: a valid change without `not_before`."""
+    check_change(change)
+    if change.get("not_before") is not None:
+        raise ValueError("apply_now takes no not_before: leave it out, or submit the change")
 
 
 class DirectChanges:
@@ -135,6 +155,41 @@ class DirectChanges:
         if self._machine.breaker.state in (BreakerState.OPEN, BreakerState.HALTED):
             return f" ({self._machine.breaker.reason})"
         return ""
+
+
+class WaitingUpdates:
+    """How many updates of applications wait. Temporal allows ten in flight per run, operators' included."""
+
+    def __init__(self) -> None:
+        self._at_database = 0
+        self._fates = 0
+
+    def check_room(self) -> None:
+        """Raises ValueError when one more would take a place reserved for operators."""
+        if self._at_database + self._fates >= UPDATES_MAX:
+            raise ValueError(
+                f"{UPDATES_MAX} updates wait already: try again in a moment, with the same idempotency_key"
+            )
+
+    @property
+    def may_wait_for_fate(self) -> bool:
+        return self._fates < FATES_MAX
+
+    @contextmanager
+    def for_the_database(self) -> Iterator[None]:
+        self._at_database += 1
+        try:
+            yield
+        finally:
+            self._at_database -= 1
+
+    @contextmanager
+    def for_a_fate(self) -> Iterator[None]:
+        self._fates += 1
+        try:
+            yield
+        finally:
+            self._fates -= 1
 
 
 def _refused(why: str) -> ApplicationError:

@@ -18,8 +18,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import NoResult
     from workflows.clock import now_ms
     from workflows.operator_acts import OperatorActs
-    from workflows.relayed_batches import Relayed
-    from workflows.state_list import StateList
+    from workflows.reception import Relayed
+    from workflows.status_report import StateList
 
 # A sweep's page, and how long ago a change must have been relayed to count as missed: a younger one may still arrive.
 SWEEP_REFS = 1000
@@ -185,7 +185,7 @@ class Dispatcher:
             return
         if self._relayed.waiting:  # what was relayed before the page was read has come before it: it is missing no more
             await workflow.wait_condition(lambda: not self._relayed.waiting)
-        self._listing.heard(page.lists_states)
+        self._listing.registered(page.lists_states)
         mends_holds = not self._acts.pending
         self._machine.swept(list(page.changes()), page.last_id, page.more, now_ms(), mends_holds=mends_holds)
         unchanged = not self._acts.pending and not self._machine.draining and self._machine.operators.stops == stops
@@ -200,7 +200,7 @@ class Dispatcher:
         except NoResult:
             self._machine.load_failed(action, now_ms())
             return
-        self._listing.heard(page.lists_states)
+        self._listing.registered(page.lists_states)
         if action.part is Part.EMERGENCIES and not action.after_id:
             self._load_persisted_state(page)  # the first page of a rebuild
         self._machine.took_page(action, list(page.changes()), page.last_id, page.more, now_ms())

@@ -1,13 +1,15 @@
-"""Intake: decodes what a signal carried, safely.
+"""Intake: decodes what a message to the writer carried, safely, and gives it a key if it has none.
 
 A signal has no answer and can't be refused, and an error in its handler would block the writer at that task for ever.
 So nothing here raises, whatever the bytes: an unusable change is replaced by a sentence that says why, which is refused
-visibly when it is recorded; an unreadable ref is counted.
+visibly when it is recorded; an unreadable ref is counted. The key of a change is such that reading the same message
+again gives the same key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any
 
 from temporalio import workflow
@@ -151,3 +153,18 @@ def _parts(value: Any) -> Iterator[tuple[Any, int]]:
         yield part, depth
         if isinstance(part, dict | list):
             rest += [(inner, depth + 1) for inner in (part.values() if isinstance(part, dict) else part)]
+
+
+def signal_key(original_run_id: str, place: int, data: bytes) -> str:
+    """The key of a submission that arrived by signal: `place` counts the run's `submit_change` signals from 1, `data`
+    is the signal's content.
+
+    The digest distinguishes a signal that is in another one's place after a reset that left signals out.
+    """
+    return f"signal/{original_run_id}/{place}/{sha256(data).hexdigest()[:12]}"
+
+
+def update_key(update_id: str, change: object) -> str:
+    """The key of a keyless change that arrived by update: a repeated update, in any run, is the same change."""
+    asked = f"{update_id}\n{change!r}".encode(errors="surrogatepass")
+    return f"update/{sha256(asked).hexdigest()[:40]}"

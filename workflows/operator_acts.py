@@ -15,17 +15,22 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
     from oldhost_sync.policy.actions import RecordHalt
+    from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
     from oldhost_sync.policy.machine import Machine
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.messages import OperatorRequest
+
 
 # A resolve of many operations takes minutes; whoever asked for it is told so after this.
 RESOLVE_ANSWERED_WITHIN = timedelta(seconds=8)
 # Temporal lets ten updates wait per run, and each waiting act is one of them; while the database is away acts would
 # take all ten places.
 PENDING_MAX = 3
+# Longer than a SHA-256 in hexadecimal digits.
+SIGNATURE_TEXT_MAX = 128
 RESOLVING = (
     "a resolve is being carried out, which may take minutes if it concerns many operations, or as long as MariaDB does "
     "not answer: until the halt has ended (see the status), nothing else can be decided"
@@ -137,3 +142,39 @@ class OperatorActs:
         else:
             act.answer = self._machine.operators.follow(act.decision, decided, now_ms())
         self._wake()
+
+
+def check_named(request: OperatorRequest) -> None:
+    """For every operator's act: who and why, in text that can be recorded."""
+    if not request.operator.strip() or not request.reason.strip():
+        raise ValueError("say who you are (operator) and why (reason): both are recorded")
+    for name, text in (
+        ("operator", request.operator),
+        ("reason", request.reason),
+        ("entity_id", request.entity_id or ""),
+    ):
+        if len(text) > TEXT_LENGTH_MAX:
+            raise ValueError(f"{name} is longer than {TEXT_LENGTH_MAX} characters")
+        if why := messages.why_unprintable(text, lines=name == "reason"):
+            raise ValueError(f"{name} can't be recorded: {why}")
+    _check_signature(request)
+
+
+def _check_signature(request: OperatorRequest) -> None:
+    """Of a size that history can hold; it is verified where the act is recorded."""
+    signature = request.signature or messages.ActSignature()
+    for name, text in (("channel", request.channel), ("nonce", signature.nonce), ("digest", signature.digest)):
+        if len(text) > SIGNATURE_TEXT_MAX or not text.isascii():
+            raise ValueError(f"{name} is not what the API sends: leave channel and signature out")
+
+
+def check_flush(request: OperatorRequest) -> None:
+    check_named(request)
+    if bool(request.entity_type) != bool(request.entity_id):
+        raise ValueError(FLUSH_ONE_OR_ALL)
+
+
+def check_resolve(request: OperatorRequest) -> None:
+    check_named(request)
+    if request.mode not in tuple(messages.ResolveMode):
+        raise ValueError("mode must be 'resend' (send the ledger's operations again) or 'adopt' (take OldHost's count)")

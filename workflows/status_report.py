@@ -1,4 +1,7 @@
-"""Answers of the writer's queries, and the table in Temporal's UI. Reads the machine, changes nothing."""
+"""What the writer shows of itself: answers of its queries, the table in Temporal's UI, its state in the UI's list.
+
+Reads the machine, changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey
 
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
@@ -30,6 +36,8 @@ NEXT_STEPS = {
     "BANNED": "none: it goes on by itself when the ban is over",
     **dict.fromkeys(STATES.values(), "see what OldHost answers, and whether something stands between"),
 }
+HOST = SearchAttributeKey.for_keyword("SyncHost")
+STATE = SearchAttributeKey.for_keyword("SyncState")
 LISTED = ("HALTED", "PAUSED", "BANNED", *STATES.values())
 
 
@@ -204,3 +212,32 @@ def _ref(ref: ChangeRef) -> dict[str, Any]:
         "entity_id": ref.entity_id,
         "event_type": ref.event_type,
     }
+
+
+class StateList:
+    """The writer's host and state as search attributes: one list in Temporal's UI shows which of fifty writers are
+    halted. A run starts with what the previous one has shown.
+
+    If a workflow sets an attribute that is not registered in its namespace, Temporal fails the task, again and again.
+    So the writer sets them only after a worker has reported that they are registered
+    (`oldhost_sync/temporal/search_attributes.py`).
+    """
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._shown = workflow.info().typed_search_attributes.get(STATE)
+        self._is_registered = self._shown is not None
+        self._logged = self._shown
+
+    def registered(self, is_registered: bool | None) -> None:
+        """A worker has reported whether the attributes are registered; None: it does not know."""
+        if is_registered is not None:
+            self._is_registered = is_registered
+
+    def show(self, state: str) -> None:
+        if state != self._logged:
+            workflow.logger.info("the writer is %s", state, extra={"host": self._host, "state": state})
+            self._logged = state
+        if self._is_registered and state != self._shown:
+            workflow.upsert_search_attributes([HOST.value_set(self._host), STATE.value_set(state)])
+            self._shown = state

@@ -21,18 +21,15 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.changes import EntityKey
     from oldhost_sync.policy.release import release_of_run
     from oldhost_sync.policy.writer_policy import WriterPolicy
-    from workflows import intake, messages, status_report, validators
-    from workflows.clock import Clock, now_ms, present_ms
-    from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, NextRun
+    from workflows import direct_changes, intake, messages, operator_acts, status_report
+    from workflows.clock import Clock, Timers, now_ms, present_ms
+    from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, NextRun, free_at_eviction
     from workflows.direct_changes import DirectChanges
     from workflows.dispatcher import Dispatcher
-    from workflows.eviction import free_at_eviction
     from workflows.messages import OperatorRequest, WriterInput
     from workflows.operator_acts import OperatorActs
-    from workflows.reception import Reception
-    from workflows.relayed_batches import Relayed
-    from workflows.state_list import StateList
-    from workflows.timers import Timers
+    from workflows.reception import Reception, Relayed
+    from workflows.status_report import StateList
 
 UNREADABLE_ALERT_MS = 60_000
 
@@ -142,7 +139,7 @@ class SyncWriterWorkflow:
 
     @submit.validator
     def _check_submit(self, change: RawValue) -> None:
-        validators.check_change(intake.change_of_update(change))
+        direct_changes.check_change(intake.change_of_update(change))
         self.direct.check_room()
 
     @workflow.update
@@ -152,7 +149,7 @@ class SyncWriterWorkflow:
 
     @apply_now.validator
     def _check_apply_now(self, change: RawValue) -> None:
-        validators.check_urgent_change(intake.change_of_update(change))
+        direct_changes.check_urgent_change(intake.change_of_update(change))
         self.direct.check_room()
 
     @workflow.update
@@ -180,7 +177,7 @@ class SyncWriterWorkflow:
 
     @flush.validator
     def _check_flush(self, request: OperatorRequest) -> None:
-        validators.check_flush(request)
+        operator_acts.check_flush(request)
         self.acts.check_room()
 
     @workflow.update
@@ -212,7 +209,7 @@ class SyncWriterWorkflow:
 
     def _check_dead_letter(self, action: str, request: OperatorRequest) -> None:
         self._check_loaded()
-        validators.check_named(request)
+        operator_acts.check_named(request)
         if request.change_id is None:
             raise ValueError("say which dead letter (change_id)")
         if objection := self.machine.operators.objection(action, request.change_id):
@@ -226,12 +223,12 @@ class SyncWriterWorkflow:
     @resolve.validator
     def _check_resolve(self, request: OperatorRequest) -> None:
         self._check_loaded()
-        validators.check_resolve(request)
+        operator_acts.check_resolve(request)
         self.machine.operators.can_resolve()
 
     def _check_sensible(self, action: str, request: OperatorRequest) -> None:
         self._check_loaded()
-        validators.check_named(request)
+        operator_acts.check_named(request)
         if objection := self.machine.operators.objection(action):
             raise ValueError(objection)
 
@@ -338,7 +335,7 @@ class SyncWriterWorkflow:
             return True
         if self.dispatcher.talking_to_oldhost and not self._leaves_at_once:
             return False
-        leaves = self.next_run.leave(now_ms(), looks_again=not self._leaves_at_once)
+        leaves = self.next_run.leave(now_ms(), decides_again=not self._leaves_at_once)
         return leaves and workflow.all_handlers_finished()
 
     def _successor(self) -> WriterInput:

@@ -27,12 +27,10 @@ from temporalio.client import Client
 from temporalio.worker import FixedSizeSlotSupplier, WorkerTuner
 
 from activities.alerts import AlertActivities
-from activities.database_records import RecordingActivities
-from activities.long_decisions import unhurried
-from activities.resync import ResyncActivities
-from activities.run_histories import TemporalHistories
+from activities.records import RecordingActivities, unhurried
 from activities.session import SessionActivities
-from activities.signal_recovery import RecoveryActivities
+from activities.signal_recovery import RecoveryActivities, TemporalHistories
+from activities.submissions import SubmissionActivities
 from oldhost_sync.environment import settings
 from oldhost_sync.explanations import leave_after
 from oldhost_sync.logs import log_to_stderr
@@ -232,13 +230,12 @@ def _on_the_database(
         lists_states=lambda: registration.is_known,
         act_keys=signing_keys(settings),
     )
-    alerts = AlertActivities(engine)
     return [
-        recording.record_submissions,
+        SubmissionActivities(engine).record_submissions,
         recording.load_outstanding,
         recording.record_decision,
-        alerts.raise_alerts,
-        ResyncActivities(engine).request_nightly_resync,
+        recording.request_nightly_resync,
+        AlertActivities(engine).raise_alerts,
     ]
 
 

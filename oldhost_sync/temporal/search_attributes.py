@@ -10,7 +10,7 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSe
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from workflows.state_list import HOST, STATE
+from workflows.status_report import HOST, STATE
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,10 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 
 from activities.alerts import AlertActivities
-from activities.database_records import RecordingActivities
+from activities.records import RecordingActivities
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
+from activities.submissions import SubmissionActivities
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import AnswerLimit, OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection
@@ -143,7 +144,8 @@ class Worker:
             name: getattr(owner, name)
             for owner, names in (
                 (self.sessions, ("open_session", "send", "probe", "close_session")),
-                (recording, ("record_submissions", "load_outstanding", "record_decision")),
+                (SubmissionActivities(engine), ("record_submissions",)),
+                (recording, ("load_outstanding", "record_decision")),
                 (recovery, ("recover_submissions",)),
                 (alerts, ("raise_alerts",)),
             )

@@ -16,7 +16,7 @@ from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import LWW, TXN, Stage, Writer
 from workflows import messages
-from workflows.relayed_batches import BATCHES_AT_ONCE_MAX
+from workflows.reception import BATCHES_AT_ONCE_MAX
 from workflows.sync_writer import SyncWriterWorkflow
 
 pytestmark = pytest.mark.temporal

@@ -14,7 +14,7 @@ from tests.workflows.books import Reply
 from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, session_given_up, stuck, two_sends_given_up
 from tests.workflows.world import EVENT_OF
 from workflows.messages import OutstandingPage
-from workflows.relayed_batches import BATCHES_AT_ONCE_MAX
+from workflows.reception import BATCHES_AT_ONCE_MAX
 
 pytestmark = pytest.mark.temporal
 

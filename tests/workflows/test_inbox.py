@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from workflows.inbox import BATCH_BYTES_MAX, BYTES_MAX, PER_ACTIVITY_MAX, RETRY_MS_MIN, Inbox
 from workflows.messages import Submission
+from workflows.reception import BATCH_BYTES_MAX, BYTES_MAX, PER_ACTIVITY_MAX, RETRY_MS_MIN, Inbox
 
 
 def submissions(count: int, size: int = 10) -> list[Submission]:

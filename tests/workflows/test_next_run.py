@@ -45,22 +45,22 @@ def test_book_keeping_has_two_seconds_before_a_new_run() -> None:
     assert not next_run.drain(due=False, now_ms=0)
     assert next_run.drain(due=True, now_ms=1_000)
     assert next_run.drain(due=True, now_ms=2_000)
-    assert not next_run.leave(1_000 + DRAIN_MS - 1, looks_again=True)
-    assert not next_run.leave(1_000 + DRAIN_MS, looks_again=True)
-    assert next_run.leave(1_000 + DRAIN_MS + 1, looks_again=True)
-    assert next_run.leave(1_000 + DRAIN_MS + 2, looks_again=True)
+    assert not next_run.leave(1_000 + DRAIN_MS - 1, decides_again=True)
+    assert not next_run.leave(1_000 + DRAIN_MS, decides_again=True)
+    assert next_run.leave(1_000 + DRAIN_MS + 1, decides_again=True)
+    assert next_run.leave(1_000 + DRAIN_MS + 2, decides_again=True)
 
 
 def test_it_ends_only_in_the_task_after_the_one_that_finds_the_time_over() -> None:
     next_run = NextRun()
     next_run.drain(due=True, now_ms=0)
-    assert not next_run.leave(DRAIN_MS + 500, looks_again=True)
-    assert not next_run.leave(DRAIN_MS + 500, looks_again=True)
+    assert not next_run.leave(DRAIN_MS + 500, decides_again=True)
+    assert not next_run.leave(DRAIN_MS + 500, decides_again=True)
     assert next_run.leave_at_ms == DRAIN_MS + 501
-    assert next_run.leave(DRAIN_MS + 501, looks_again=True)
+    assert next_run.leave(DRAIN_MS + 501, decides_again=True)
 
 
 def test_a_run_that_leaves_at_once_ends_in_that_task() -> None:
     next_run = NextRun()
     next_run.drain(due=True, now_ms=0)
-    assert next_run.leave(DRAIN_MS, looks_again=False)
+    assert next_run.leave(DRAIN_MS, decides_again=False)

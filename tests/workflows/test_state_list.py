@@ -16,7 +16,7 @@ from oldhost_sync.temporal.client import DATA_CONVERTER
 from oldhost_sync.temporal.search_attributes import Registration, register
 from oldhost_sync.temporal.writer_health import writer_health
 from tests.workflows.conftest import Stage, Writer
-from workflows.state_list import HOST, STATE
+from workflows.status_report import HOST, STATE
 
 pytestmark = [pytest.mark.temporal, pytest.mark.slow]
 

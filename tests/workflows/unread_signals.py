@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 
 from workflows import intake, messages
-from workflows.submission_keys import signal_key
+from workflows.intake import signal_key
 
 
 async def unread_signals(client: Client, request: messages.Recovery) -> list[messages.Submission]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.run_histories import LISTED_AGAIN, TemporalHistories
+from activities.signal_recovery import LISTED_AGAIN, TemporalHistories
 
 BEGAN = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Engine
 
-from activities.database_records import record
+from activities.submissions import record
 from oldhost_sync import record_change, record_changes
 from oldhost_sync.cli.main import run
 from oldhost_sync.policy.limits import PAYLOAD_BYTES_MAX, STATE_BYTES_MAX

@@ -16,7 +16,7 @@ from typing import Any
 
 from temporalio.testing import ActivityEnvironment
 
-from activities.database_records import RecordingActivities
+from activities.records import RecordingActivities
 from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator

@@ -48,7 +48,7 @@ SESSIONS = "oldhost_sync/store/console_sessions.py"
 FILE = "oldhost_sync/watched_file.py"
 FIRST_SCHEMA = "migrations/versions/0001_first_schema.py"
 INTAKE = "workflows/intake.py"
-VALIDATORS = "workflows/validators.py"
+VALIDATORS = "workflows/direct_changes.py"
 
 MUTANTS = (
     # -------------------------------------------------------------------------------- in an application's transaction

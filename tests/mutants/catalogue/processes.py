@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run leaves in the task that may bring its activities' results",
-        (Patch("workflows/sync_writer.py", "looks_again=not self._leaves_at_once", "looks_again=False"),),
+        (Patch("workflows/sync_writer.py", "decides_again=not self._leaves_at_once", "decides_again=False"),),
         levels=(LEAVING,),
     ),
     Mutant(

@@ -12,9 +12,9 @@ from temporalio.common import RawValue
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.unit.policy.play import START_MS
+from workflows.intake import signal_key
 from workflows.messages import WriterInput
 from workflows.reception import READ_AT_ONCE_MAX, READ_BYTES_MAX, Reception
-from workflows.submission_keys import signal_key
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.unit.policy.play import START_MS
 from workflows.messages import to_wire
-from workflows.relayed_batches import BATCHES_AT_ONCE_MAX, Relayed
+from workflows.reception import BATCHES_AT_ONCE_MAX, Relayed
 
 
 def signal(items: Iterable[Any]) -> RawValue:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from workflows.direct_changes import check_change, check_urgent_change
 from workflows.intake import CHANGE_BYTES_MAX
-from workflows.validators import check_change, check_urgent_change
 
 
 def change(text: str) -> dict[str, Any]:

@@ -11,15 +11,16 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import ProgrammingError
 from temporalio.testing import ActivityEnvironment
 
-from activities import database_records, long_decisions
-from activities.database_records import (
+from activities import records, submissions
+from activities.records import PAGE_PAUSE_SECONDS, RecordingActivities, unhurried
+from activities.submissions import (
     LOCK_WAITS_SECONDS_MAX,
-    PAGE_PAUSE_SECONDS,
-    RecordingActivities,
+    LOCKED,
+    TOLD_AFTER_SECONDS,
+    LeftSubmissions,
+    SubmissionActivities,
     record_or_leave,
 )
-from activities.left_submissions import LOCKED, TOLD_AFTER_SECONDS, LeftSubmissions
-from activities.long_decisions import unhurried
 from oldhost_sync.fields.change import FIELDS
 from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.policy.act_signature import sign
@@ -57,7 +58,7 @@ nearly_good = st.builds(
 
 def submit(world: MariaWorld, change: Any, key: str = "fallback-1", **fields: Any) -> messages.Recorded:
     item = messages.Submission(change, key, **fields)
-    activities = RecordingActivities(world.engine)
+    activities = SubmissionActivities(world.engine)
     (recorded,) = ActivityEnvironment().run(activities.record_submissions, messages.Submissions(HOST, [item]))
     return recorded
 
@@ -187,10 +188,10 @@ def test_an_error_that_nobody_foresaw_refuses_its_own_item_only(
             raise error("guest 7")
         return recorded
 
-    monkeypatch.setattr(database_records, "record_change", break_on_u2)
+    monkeypatch.setattr(submissions, "record_change", break_on_u2)
     items = [messages.Submission(GOOD | {"entity_id": unit}, unit) for unit in ("u1", "u2", "u3")]
     request = messages.Submissions(HOST, items)
-    done = ActivityEnvironment().run(RecordingActivities(world.engine).record_submissions, request)
+    done = ActivityEnvironment().run(SubmissionActivities(world.engine).record_submissions, request)
     assert [one.refused for one in done] == ["", f"it can't be recorded ({error.__name__})", ""]
     assert world.read("SELECT outcome FROM outbox_events ORDER BY id") == [(None,), ("REFUSED",), (None,)]
 
@@ -200,7 +201,7 @@ def test_values_that_the_database_refuses_refuse_the_item_and_a_fault_of_its_own
 ) -> None:
     def run(statement: str) -> messages.Recorded:
         monkeypatch.setattr(
-            database_records, "record_change", lambda connection, **fields: connection.exec_driver_sql(statement)
+            submissions, "record_change", lambda connection, **fields: connection.exec_driver_sql(statement)
         )
         return submit(world, GOOD)
 
@@ -320,7 +321,7 @@ def test_a_resolve_has_more_time_than_a_statement_has_otherwise_and_heartbeats(
     with pytest.raises(StatementTooSlow):
         ActivityEnvironment().run(RecordingActivities(hurried, count=expects_1).record_decision, decision)
     activities = RecordingActivities(hurried, count=expects_1, unhurried=unhurried)
-    monkeypatch.setattr(long_decisions, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(records, "HEARTBEAT_SECONDS", 0.01)
     beats: list[object] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: beats.append(details)
@@ -362,7 +363,7 @@ def test_no_number_of_an_operator_breaks_a_decision(world: MariaWorld, action: s
 def test_one_whose_unit_somebody_holds_is_left_and_those_behind_it_are_recorded(world: MariaWorld) -> None:
     changes = [GOOD | {"entity_id": unit, "payload": {"n": n}} for n, unit in enumerate(("held", "held", "free"))]
     submit(world, GOOD | {"entity_id": "held"})
-    activities = RecordingActivities(world.engine)
+    activities = SubmissionActivities(world.engine)
     items = [messages.Submission(change, f"key-{number}") for number, change in enumerate(changes)]
     request = messages.Submissions(HOST, items, may_leave=True)
     with world.engine.connect() as other:
@@ -379,7 +380,7 @@ def test_people_are_told_once_of_what_is_left_for_a_minute(world: MariaWorld) ->
     """Nobody else can be: a signal has no answer."""
     submit(world, GOOD | {"entity_id": "held"})
     now = [0.0]
-    activities = RecordingActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
+    activities = SubmissionActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
     items = [messages.Submission(GOOD | {"entity_id": "held", "payload": {"n": n}}, f"key-{n}") for n in range(3)]
     request = messages.Submissions(HOST, items, may_leave=True)
     alerts = "SELECT kind, occurrences, is_open, message FROM alerts"
@@ -400,7 +401,7 @@ def test_people_are_told_afterwards_of_what_was_left_for_minutes_and_is_recorded
     """While the database is away, no alert can be stored."""
     submit(world, GOOD | {"entity_id": "held"})
     now = [0.0]
-    activities = RecordingActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
+    activities = SubmissionActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
     request = messages.Submissions(HOST, [messages.Submission(GOOD | {"entity_id": "held"}, "key")], may_leave=True)
     with world.engine.connect() as other:
         other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
@@ -415,10 +416,10 @@ def test_people_are_told_afterwards_why_it_was(world: MariaWorld, monkeypatch: p
         raise DatabaseUnavailable("the account is locked (MariaDB 4151)")
 
     now = [0.0]
-    activities = RecordingActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
+    activities = SubmissionActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
     request = messages.Submissions(HOST, [messages.Submission(GOOD, "key")], may_leave=True)
     with monkeypatch.context() as locked:
-        locked.setattr(database_records, "record_or_leave", refuse)
+        locked.setattr(submissions, "record_or_leave", refuse)
         with pytest.raises(DatabaseUnavailable):
             ActivityEnvironment().run(activities.record_submissions, request)
     now[0] = TOLD_AFTER_SECONDS
@@ -433,9 +434,9 @@ def test_people_are_told_of_signals_that_the_database_refuses(
     def refuse(*_: object) -> None:
         raise DatabaseUnavailable("table full (usually its disk) (MariaDB 1114)")
 
-    monkeypatch.setattr(database_records, "record_or_leave", refuse)
+    monkeypatch.setattr(submissions, "record_or_leave", refuse)
     now = [0.0]
-    activities = RecordingActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
+    activities = SubmissionActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
     request = messages.Submissions(HOST, [messages.Submission(GOOD, "key")], may_leave=True)
     for now[0] in (0.0, TOLD_AFTER_SECONDS):
         with pytest.raises(DatabaseUnavailable):
@@ -485,7 +486,7 @@ def test_whoever_uses_the_connection_next_waits_for_rows_as_long_as_before(world
 
 def test_after_a_reset_nothing_is_recorded_under_keys_that_may_be_anothers(world: MariaWorld) -> None:
     request = messages.Submissions(HOST, [messages.Submission(GOOD, "key")], may_leave=True, original_run_id="older")
-    (recorded,) = ActivityEnvironment().run(RecordingActivities(world.engine).record_submissions, request)
+    (recorded,) = ActivityEnvironment().run(SubmissionActivities(world.engine).record_submissions, request)
     assert (recorded.left, recorded.after_reset) == (True, True)
     assert world.read("SELECT COUNT(*) FROM outbox_events") == [(0,)]
 

@@ -1,16 +1,17 @@
-"""The workflow's database activities: record submissions and operators' decisions, read outstanding changes.
+"""Changes that applications sent to the writer itself: recorded in the outbox, each in its own transaction.
 
-Temporal retries them until they succeed, so each is idempotent: a submission has its idempotency key, a decision its
-own id.
+Temporal retries this until it succeeds, and it is idempotent, since each submission has an idempotency key. An invalid
+change is recorded as refused and never raises. One that can't be recorded for long is reported: the writer tries it
+again and again, and whoever sent the signal got no answer that could say so.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,70 +19,121 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
-from activities.left_submissions import LeftSubmissions
-from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
-from oldhost_sync.policy.act_signature import actor_of
-from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
+from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import InvalidChange, StoreError, TransactionContended
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.intake.rules import class_of
 from oldhost_sync.store.intake.validation import change_fields, check_name
-from oldhost_sync.store.ledger.maria_ledger import read_fates
-from oldhost_sync.store.ledger.operator_commands import awaits_count, decide
-from oldhost_sync.store.ledger.writer_state import PersistedState, read_persisted_state, stops
-from oldhost_sync.store.outbox.outstanding_changes import (
-    IdPage,
-    emergencies_page,
-    entity_page,
-    outstanding_page,
-)
 from oldhost_sync.store.outbox.relay_queue import older_are_unrelayed, with_property
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import error_code, is_the_values_fault, lock_wait, run_in_transaction
 from workflows import messages
 from workflows.messages import to_wire
 
-# Before a further page of a backlog: each page costs this process some 0.1 s of CPU, in which sessions wait for their
-# turn at the interpreter. With this pause, OldHost stays busy while 100,000 changes are read.
-PAGE_PAUSE_SECONDS = 0.8
-PARTS_READ_WITH_PAUSES = ("rest", "entity")
-RESTING_MAX = 3  # at once, of a worker's eight slots for activities of all hosts
+logger = logging.getLogger(__name__)
+
 # For a row that is locked: a row is usually free again within a second. A batch waits this long in all, and its last
 # wait may take some seconds longer, which is far below the activities' limits (`DATABASE_LIMIT`, `RECOVERY_HEARTBEAT`).
 LOCK_WAIT_SECONDS = 1
 LOCK_WAITS_SECONDS_MAX = 2.0
-# The part whose first page also has the persisted state: pause, ban, dead letters.
-BEGINNING = "emergencies"
-SWEEP = "sweep"
+# A submission that is left for this long is reported.
+TOLD_AFTER_SECONDS = 60.0
+# Of those that are left the oldest are forgotten beyond this.
+KNOWN_MAX = 10_000
+CAUSE = "writes-refused:signals"
+LOCKED = "another transaction holds rows that they need"
 
 
-def _not_told() -> None:
-    return None
+@dataclass(slots=True)
+class _Left:
+    """Since when a submission is left, and why, as last seen. `since` None: people were told."""
+
+    since: float | None
+    why: str
 
 
-def _not_asked(_: str) -> Count:
-    return NOT_ASKED
+@dataclass(slots=True)
+class _News:
+    """What is to be told of a host: those left for long, why, and whether none is any more."""
+
+    left: list[tuple[str, str]] = field(default_factory=list)
+    recorded_late: int = 0
+    why: str = ""
+    is_over: bool = False
+
+
+class LeftSubmissions:
+    """Signalled changes that this worker can't record for long: people are told, once of each.
+
+    `clock`: seconds, monotonic. Safe to use from several threads.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        # By host and key.
+        self._left: dict[tuple[str, str], _Left] = {}
+
+    def note(self, engine: Engine, host: str, left: Mapping[str, bool], why: str = LOCKED) -> None:
+        """By the submissions' keys, whether each was left, and why. Raises an alert for those that were left for long,
+        also if they are recorded now, and closes it when all of them are.
+        """
+        news = self._news_of(host, left, why)
+        if not news.left and not news.recorded_late and not news.is_over:
+            return
+        try:
+            run_in_transaction(engine, partial(_tell, host=host, news=news))
+        except (StoreError, DBAPIError) as error:
+            logger.warning("the alert about changes that can't be recorded can't be stored (%s)", type(error).__name__)
+            return
+        with self._lock:
+            for key in news.left:
+                self._left[key] = _Left(None, news.why)
+
+    def _news_of(self, host: str, left: Mapping[str, bool], why: str) -> _News:
+        now, news, was_told = self._clock(), _News(), False
+        with self._lock:
+            for key in [(host, key) for key, is_left in left.items() if is_left]:
+                known = self._left.setdefault(key, _Left(now, why))
+                known.why = why
+                if _is_long(known.since, now):
+                    news.left.append(key)
+                    news.why = why
+            for key in [(host, key) for key, is_left in left.items() if not is_left and (host, key) in self._left]:
+                known = self._left.pop(key)
+                was_told |= known.since is None
+                if _is_long(known.since, now):
+                    news.recorded_late += 1
+                    news.why = news.why or known.why
+            if was_told or news.recorded_late:
+                told = (key for key, known in self._left.items() if known.since is None and key[0] == host)
+                news.is_over = not news.left and next(told, None) is None
+            while len(self._left) > KNOWN_MAX:
+                del self._left[next(iter(self._left))]
+        return news
+
+
+def _is_long(since: float | None, now: float) -> bool:
+    """Left for long, and not told yet."""
+    return since is not None and now - since >= TOLD_AFTER_SECONDS
+
+
+def _tell(connection: Connection, host: str, news: _News) -> None:
+    count = len(news.left) + news.recorded_late
+    if count:
+        message = f"Changes that applications signalled could not be recorded for a minute: {news.why}"
+        raise_alert(connection, host, "writes-refused", "critical", message, dedupe_key=CAUSE, count=count, adds=True)
+    if news.is_over:
+        close_alert(connection, host, CAUSE)
 
 
 @dataclass(frozen=True, slots=True)
-class RecordingActivities:
-    """Works on the database. `policy`: the settings for a writer that was started without any.
-
-    `count`: asks what a host expects now, before a halt is resolved; `unhurried`: the engine for that. `act_keys`:
-    verify the API's signatures of operators' acts. `lists_states`: whether the writer's search attributes are
-    registered.
-    """
+class SubmissionActivities:
+    """Works on the database. `left`: what this worker could not record yet."""
 
     engine: Engine
-    policy: messages.WriterPolicy | None = None
-    count: Callable[[str], Count] = _not_asked
-    unhurried: Callable[[Engine], AbstractContextManager[Engine]] = nullcontext
-    lists_states: Callable[[], bool | None] = _not_told
-    act_keys: Sequence[str] = ()
-    rest: Callable[[float], None] = time.sleep
-    resting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(RESTING_MAX))
     left: LeftSubmissions = field(default_factory=LeftSubmissions)
 
     @activity.defn(no_thread_cancel_exception=True)
@@ -96,7 +148,7 @@ class RecordingActivities:
             why = str(error) if isinstance(error, StoreError) else f"MariaDB {error_code(error)}"
             self.left.note(self.engine, request.host, all_left, why)
             raise
-        left = {item.fallback_key: one.left for item, one in zip(request.items, answers, strict=True)}
+        left = {item.fallback_key: answer.left for item, answer in zip(request.items, answers, strict=True)}
         self.left.note(self.engine, request.host, left)
         return answers
 
@@ -106,62 +158,6 @@ class RecordingActivities:
         return [
             run_in_transaction(self.engine, partial(record, host=request.host, item=item)) for item in request.items
         ]
-
-    @activity.defn(no_thread_cancel_exception=True)
-    def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:
-        def read(connection: Connection) -> messages.Outstanding:
-            found = _page(connection, page)
-            refs = [to_wire(ref) for ref in found.refs]
-            outstanding = messages.Outstanding(refs, last_id=found.last_id, more=found.more)
-            if page.after_id == 0:
-                outstanding.lists_states = self.lists_states()
-            if page.after_id == 0 and page.part == BEGINNING:
-                _add_persisted_state(outstanding, read_persisted_state(connection, page.host))
-                outstanding.policy = self.policy
-            if page.after_id == 0 and page.part == SWEEP:
-                pause, outstanding.halted = stops(connection, page.host)
-                outstanding.paused = [pause.operator, pause.reason] if pause else None
-            return outstanding
-
-        if page.after_id and page.part in PARTS_READ_WITH_PAUSES:
-            self._rest()
-        return run_in_transaction(self.engine, read)
-
-    def _rest(self) -> None:
-        """Unless RESTING_MAX rest already."""
-        if self.resting.acquire(blocking=False):
-            try:
-                self.rest(PAGE_PAUSE_SECONDS)
-            finally:
-                self.resting.release()
-
-    @activity.defn(no_thread_cancel_exception=True)
-    def record_decision(self, decision: messages.OperatorAct) -> messages.ActRecorded:
-        act, count = decision, NOT_ASKED
-        if act.action == "resolve" and run_in_transaction(self.engine, partial(awaits_count, host=act.host)):
-            count = self.count(act.host)
-        operator = actor_of(act, self.act_keys, now_ms=time.time_ns() // 1_000_000)
-        with self.unhurried(self.engine) if act.action == "resolve" else nullcontext(self.engine) as engine:
-            recorded = run_in_transaction(engine, lambda connection: decide(connection, act, count, operator))
-        return replace(recorded, fates=read_fates(self.engine, act.host, act.unsettled))
-
-
-def _page(connection: Connection, page: messages.OutstandingPage) -> IdPage:
-    match page.part:
-        case "emergencies":
-            return emergencies_page(connection, page.host, page.after_id, page.limit)
-        case "rest":
-            return outstanding_page(connection, page.host, page.after_id, page.limit)
-        case "entity" if page.entity:
-            return entity_page(connection, page.host, EntityKey(*page.entity), page.after_id, page.limit)
-    return outstanding_page(connection, page.host, page.after_id, page.limit, quiet_ms=page.quiet_ms)
-
-
-def _add_persisted_state(outstanding: messages.Outstanding, found: PersistedState) -> None:
-    outstanding.dead_letters = found.dead_letters
-    outstanding.paused = [found.pause.operator, found.pause.reason] if found.pause else None
-    outstanding.ban_left_ms = found.ban_left_ms
-    outstanding.alert_sequence = found.alert_sequence
 
 
 def record_or_leave(
@@ -183,8 +179,8 @@ def record_or_leave(
             continue
         try:
             seconds = LOCK_WAIT_SECONDS if time.monotonic() < waits_until else 0
-            one = partial(_record_waiting, host=host, item=item, seconds=seconds)
-            answers.append(run_in_transaction(engine, one, attempts=1))
+            waiting = partial(_record_waiting, host=host, item=item, seconds=seconds)
+            answers.append(run_in_transaction(engine, waiting, attempts=1))
         except TransactionContended:
             if entity is not None:
                 blocked.add(entity)
