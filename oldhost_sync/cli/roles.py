@@ -90,6 +90,9 @@ def up(
 ) -> None:
     """Run everything on this machine until Ctrl-C, and start MariaDB, Temporal or OldHost if no address is set."""
     given = locals()
+    from oldhost_sync.stack.forked_child import begin_loading
+
+    begin_loading()  # while the servers start
     from oldhost_sync.stack.local_product import run_up
     from oldhost_sync.stack.servers import StackPlan
 

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.settings import Role, Settings, bind_address
 from oldhost_sync.stack.folder import StackFolder, as_api_tokens
+from oldhost_sync.stack.forked_child import ForkedChild
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.ports import pick_port
 from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, StopRequested, Supervisor
@@ -184,7 +185,8 @@ class Stack:
             }
             argv = module("oldhost_simulator")
             argv += [str(part) for option in options.items() for part in option]
-            urls = json.loads(self._first_line(self._start("simulator", argv)))
+            simulator = Child("simulator", argv, self.folder.log("simulator"), self.environment, ended=self.ended)
+            urls = json.loads(self._first_line(self._adopt(simulator)))
             self.addresses.oldhost_admin = urls["admin"]
             self.settings = self.settings.model_copy(update={"oldhost_url": urls["oldhost"]})
         self.addresses.oldhost = self.settings.need_oldhost_url()
@@ -233,7 +235,7 @@ class Stack:
 
     def _starter(self) -> Child:
         """Starts the writer as a user would, so that the writer can be queried before the first change."""
-        starter = Child(
+        starter = ForkedChild(
             "starter", module("starter"), self.folder.log("starter"), self.role_environment(), ended=self.ended
         )
         starter.start()
@@ -248,13 +250,8 @@ class Stack:
         if role == "worker" and sdk_bind is not None:
             bind = _next_bind(sdk_bind, self.addresses.sdk_metrics, "SYNC_TEMPORAL_METRICS_BIND")
             environment["SYNC_TEMPORAL_METRICS_BIND"] = bind
-        return self._start(name, module("oldhost_sync.cli", role), environment, restart=True)
-
-    def _start(
-        self, name: str, argv: list[str], environment: Mapping[str, str] | None = None, *, restart: bool = False
-    ) -> Child:
-        child = Child(name, argv, self.folder.log(name), environment or self.environment, ended=self.ended)
-        return self._adopt(child, restart=restart)
+        argv, log = module("oldhost_sync.cli", role), self.folder.log(name)
+        return self._adopt(ForkedChild(name, argv, log, environment, ended=self.ended), restart=True)
 
     def _adopt(self, child: Child, *, restart: bool = False) -> Child:
         self.children[child.name] = child

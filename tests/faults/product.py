@@ -29,6 +29,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from oldhost_sync.settings import Settings, load_settings
+from oldhost_sync.stack.forked_child import ForkedChild
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.ports import free_port
 from oldhost_sync.stack.processes import Child
@@ -36,7 +37,6 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.rules import seed_rules
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer, writer_handle, writer_policy
-from tests.faults.forked_child import ForkedChild
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
