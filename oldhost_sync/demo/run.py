@@ -30,6 +30,7 @@ from oldhost_sync.planner import arrivals, rehearse
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Role
 from oldhost_sync.stack.folder import StackFolder
+from oldhost_sync.stack.forked_child import end_loading
 from oldhost_sync.stack.servers import Stack
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.books import Books
@@ -78,6 +79,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
         worth_keeping = False
         raise
     finally:
+        end_loading()
         _leave(folder, console, keep=worth_keeping or options.folder is not None)
     return code
 

@@ -3,9 +3,11 @@
 What runs is the role's own program, in a process of its own; only its modules, and the seed of its hashes, are those of
 the loader. On other systems than Linux a role is an interpreter of its own, as in a deployment.
 """
+# ruff: noqa: SLF001 - nothing public of the standard library's fork server ends it, or tells a fork of its pipe
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import runpy
@@ -13,11 +15,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from oldhost_sync.stack.processes import Child, StartedProcess, die_with
 
@@ -51,6 +53,21 @@ def begin_loading() -> None:
         os.environ.pop("PYTHONSAFEPATH")
         if given is not None:
             os.environ["PYTHONSAFEPATH"] = given
+
+
+def end_loading() -> None:
+    """End the loader, and with it every role that it started: no process of ours is left behind."""
+    loader, tracker = _server()
+    if loader._forkserver_pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(loader._forkserver_pid, signal.SIGKILL)  # it may still be loading
+        loader._stop()
+        tracker._stop()
+
+
+def _server() -> tuple[Any, Any]:
+    """The standard library's fork server and its helper."""
+    return forkserver._forkserver, resource_tracker._resource_tracker
 
 
 class ForkedChild(Child):
@@ -112,7 +129,7 @@ def _run(
     """In the new process: become what `python -m module arguments` would be."""
     os.setsid()
     # The loader ends when no process holds this descriptor any more; then the kernel ends this role.
-    os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]  # noqa: SLF001
+    os.close(_server()[0]._forkserver_alive_fd)
     die_with(os.getppid())()
     os.chdir(folder)
     os.environ.clear()

@@ -19,6 +19,7 @@ from oldhost_sync.console.sign_in_link import offer_link
 from oldhost_sync.settings import Role, Settings, SettingsError
 from oldhost_sync.stack.errors import StackError
 from oldhost_sync.stack.folder import StackFolder
+from oldhost_sync.stack.forked_child import end_loading
 from oldhost_sync.stack.ports import PortTaken
 from oldhost_sync.stack.processes import StopRequested
 from oldhost_sync.stack.servers import Stack, StackPlan
@@ -43,6 +44,8 @@ def run_up(settings: Settings, plan: StackPlan, console: Console | None = None) 
     except EXPECTED as error:
         console.print(Text(f"Error: {_with_advice(error)}", style="red"), soft_wrap=True)
         return 1
+    finally:
+        end_loading()
 
 
 def _run(stack: Stack, console: Console) -> int:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.settings import Role, Settings, bind_address
 from oldhost_sync.stack.folder import StackFolder, as_api_tokens
-from oldhost_sync.stack.forked_child import ForkedChild
+from oldhost_sync.stack.forked_child import ForkedChild, begin_loading
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.ports import pick_port
 from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, StopRequested, Supervisor
@@ -84,6 +84,7 @@ class Stack:
 
         StopRequested when `end` was called before it was done; call `stop` then, too.
         """
+        begin_loading()
         steps = (
             self._prepare_api,
             self._start_mariadb,
