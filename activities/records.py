@@ -18,9 +18,8 @@ from temporalio import activity
 
 from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
 from oldhost_sync.policy import limits
-from oldhost_sync.policy.act_signature import actor_of
-from oldhost_sync.policy.actor import Actor, Channel
 from oldhost_sync.policy.changes import EntityKey
+from oldhost_sync.policy.rules.operator_act import Actor, Channel, actor_of
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.resync import oldest_unfinished, request_resync
 from oldhost_sync.store.ledger.maria_ledger import read_fates

@@ -28,7 +28,7 @@ from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.oldhost.shared_connection import Exchange
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, Outcome
-from oldhost_sync.policy.events import (
+from oldhost_sync.policy.machine.events import (
     OpeningHalted,
     OpeningPostponed,
     OpeningReported,

@@ -19,13 +19,13 @@ from itertools import islice
 from bench.machine_cost import worker_collector
 from bench.result import Result, median
 from bench.stage import Stage
-from oldhost_sync.policy import snapshot
-from oldhost_sync.policy.actions import Action, OpenSession, Send
 from oldhost_sync.policy.changes import HELD, WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
-from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, Probed, SendEnded, SessionOpened
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.snapshot import Snapshot
-from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
+from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.machine.actions import Action, OpenSession, Send
+from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed, Probed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.snapshot import Snapshot
+from oldhost_sync.policy.tuning import CARRIED_MAX, WriterPolicy
 from workflows import status_report
 from workflows.messages import WireRef, from_wire, to_wire
 from workflows.reception import BATCHES_AT_ONCE_MAX

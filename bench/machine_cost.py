@@ -20,12 +20,12 @@ from uuid import UUID
 from bench.result import Picture, Result, Series, median
 from bench.stage import Stage
 from bench.workload import EVENTS
-from oldhost_sync.policy import snapshot
-from oldhost_sync.policy.actions import OpenSession, Send
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
-from oldhost_sync.policy.events import SendEnded, SessionOpened
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
+from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.machine.actions import OpenSession, Send
+from oldhost_sync.policy.machine.events import SendEnded, SessionOpened
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.tuning import CARRIED_MAX, WriterPolicy
 from oldhost_sync.roles.interpreter import hold_many_objects
 
 BACKLOGS = (100, 1_000, 10_000, 50_000)

@@ -16,7 +16,7 @@ from bench.short_form import SIZE, Played, play, short_form
 from bench.stage import Stage
 from oldhost_sync.planner import Bounds, Plan, Scenario, arrivals, bounds, rehearse
 from oldhost_sync.planner.host_model import ban_interval_ms
-from oldhost_sync.policy.writer_policy import EMERGENCY_MS
+from oldhost_sync.policy.tuning import EMERGENCY_MS
 
 PEAK = Scenario()
 AT_ONCE = dataclasses.replace(PEAK, duration_s=33.0, bursts=0)

@@ -27,7 +27,7 @@ from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.recovery import Opened, Opening
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.policy.writer_policy import SEND_FILL_MS, SEND_OPERATIONS_MAX
+from oldhost_sync.policy.tuning import SEND_FILL_MS, SEND_OPERATIONS_MAX
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 

@@ -28,7 +28,7 @@ from urllib.error import HTTPError, URLError
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from oldhost_sync.policy.alert_kinds import runbook
+from oldhost_sync.policy.rules.alert_kinds import runbook
 from oldhost_sync.store.alert_events import AlertEvent, hosts_with_undelivered, mark_delivered, undelivered
 from oldhost_sync.store.alert_lock import SILENT_SECONDS_MAX, held_lock
 from oldhost_sync.store.errors import StoreError

@@ -27,8 +27,8 @@ from oldhost_sync.credentials import (
 )
 from oldhost_sync.oldhost.address import SHAPE, has_credentials, parse_address
 from oldhost_sync.policy import limits
-from oldhost_sync.policy.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
-from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
+from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN
+from oldhost_sync.policy.rules.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
 
 __all__ = [
     "SEND_WITHIN_SECONDS",

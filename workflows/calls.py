@@ -1,7 +1,7 @@
 """The activities as the writer calls them: each with its timeouts and its retry policy, in one place.
 
 Activities that talk to OldHost have one attempt: an ambiguous end is left to the recovery path, never retried blindly
-(trap 1). Their timeouts are multiplied by `slack` for a slow worker (policy/failure_detector.py). Activities that only
+(trap 1). Their timeouts are multiplied by `slack` for a slow worker (`FailureDetector`). Activities that only
 use the database are idempotent and are retried until they succeed.
 
 Each may raise NoResult, also those that are retried: a person can end any activity, with any result or as failed.
@@ -18,7 +18,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy import actions, events
+    from oldhost_sync.policy.machine import actions, events
     from oldhost_sync.policy.plain_text import plain_markdown
     from workflows import messages
 

@@ -7,7 +7,7 @@ import asyncio
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy.coalescer import Coalescer
+    from oldhost_sync.policy.queue.coalescer import Coalescer
 
 # A large rebuild alone can make Temporal suggest a new run (4 MiB of pages; 150,000 changes with UUIDs as ids). A new
 # run would rebuild again whatever the snapshot can't hold, and nothing would ever be sent. So such a run first works

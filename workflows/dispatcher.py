@@ -10,10 +10,10 @@ from temporalio import workflow
 from temporalio.exceptions import TimeoutType
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy import actions, events
-    from oldhost_sync.policy.failure_detector import FailureDetector
-    from oldhost_sync.policy.machine import Machine
-    from oldhost_sync.policy.rebuild import Part
+    from oldhost_sync.policy.machine import actions, events
+    from oldhost_sync.policy.machine.machine import Machine
+    from oldhost_sync.policy.machine.outstanding_changes import Part
+    from oldhost_sync.policy.machine.session import FailureDetector
     from workflows import calls, messages
     from workflows.calls import NoResult
     from workflows.clock import now_ms

@@ -21,7 +21,7 @@ from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.json_text import read_json
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX, PAYLOAD_DEPTH_MAX
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.tuning import WriterPolicy
 from workflows.messages import WORKFLOW_ID_PREFIX, WriterInput, from_wire
 
 # OldHost takes no larger change; a few of them must fit in one activity's input.

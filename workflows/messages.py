@@ -1,5 +1,5 @@
 """Everything that crosses Temporal's boundary: signals, updates, queries, activity inputs and results. What happened at
-OldHost comes back as the machine's own events (`oldhost_sync/policy/events.py`).
+OldHost comes back as the machine's own events (`oldhost_sync/policy/machine/events.py`).
 
 Two rules. Ids only: no payload and no personal data (invariant I9); the one exception is a submitted change, which is
 recorded at once and passed on as a ref. Tolerant: every field that a later release adds has a default, because a
@@ -14,18 +14,22 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
-from oldhost_sync.policy.actions import RaiseAlert
-from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, ChangeResult
-from oldhost_sync.policy.operator_act import ActRecorded, ActSignature, OperatorAct
-from oldhost_sync.policy.wire_ref import (
+from oldhost_sync.policy.changes import (
     AT_MS_MAX,
+    BOUND,
     CHANGE_ID_MAX,
+    HELD,
+    WAITING,
+    ChangeRef,
+    ChangeResult,
     WireRef,
     from_wire,
     to_wire,
     why_unprintable,
 )
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.actions import RaiseAlert
+from oldhost_sync.policy.rules.operator_act import ActRecorded, ActSignature, OperatorAct
+from oldhost_sync.policy.tuning import WriterPolicy
 
 __all__ = [  # defined in the policy, and part of what crosses the boundary
     "AT_MS_MAX",

@@ -16,9 +16,9 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
-    from oldhost_sync.policy.actions import RecordHalt
     from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
-    from oldhost_sync.policy.machine import Machine
+    from oldhost_sync.policy.machine.actions import RecordHalt
+    from oldhost_sync.policy.machine.machine import Machine
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.messages import OperatorRequest

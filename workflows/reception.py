@@ -21,7 +21,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy.machine import Machine
+    from oldhost_sync.policy.machine.machine import Machine
     from workflows import calls, intake, messages
     from workflows.clock import now_ms
     from workflows.intake import signal_key

@@ -13,14 +13,14 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
-from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.pending_operation import PendingOperation
+from oldhost_sync.policy.machine.breaker import BreakerState
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.progress import STATES
+from oldhost_sync.policy.machine.session import Phase, SessionState
 from oldhost_sync.policy.plain_text import plain_markdown
-from oldhost_sync.policy.preview import upcoming as next_operations
-from oldhost_sync.policy.progress import STATES
-from oldhost_sync.policy.session import Phase, SessionState
+from oldhost_sync.policy.queue.coalescer import upcoming as next_operations
+from oldhost_sync.policy.queue.pending_operation import PendingOperation
 
 # At most this many changes of one entity are in an answer: while it is built, the writer does nothing else.
 FOUND_MAX = 200

@@ -17,10 +17,10 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy import snapshot
     from oldhost_sync.policy.changes import EntityKey
-    from oldhost_sync.policy.release import release_of_run
-    from oldhost_sync.policy.writer_policy import WriterPolicy
+    from oldhost_sync.policy.machine import snapshot
+    from oldhost_sync.policy.machine.release import release_of_run
+    from oldhost_sync.policy.tuning import WriterPolicy
     from workflows import direct_changes, intake, messages, operator_acts, status_report
     from workflows.clock import Clock, Timers, now_ms, present_ms
     from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, NextRun, free_at_eviction

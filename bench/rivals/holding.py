@@ -14,7 +14,7 @@ from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
 from oldhost_sync.oldhost.session import Session
-from oldhost_sync.policy.events import OpeningPostponed
+from oldhost_sync.policy.machine.events import OpeningPostponed
 from oldhost_sync.roles.worker import session_limits
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger

@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, CoalescingKey, PriorityClass
-    from oldhost_sync.policy.events import OpeningReported, SendEnded, SessionOpened
+    from oldhost_sync.policy.machine.events import OpeningReported, SendEnded, SessionOpened
     from workflows import messages
     from workflows.messages import from_wire, to_wire
 

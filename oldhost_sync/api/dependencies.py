@@ -18,8 +18,8 @@ from oldhost_sync.api.planner_process import PlannerProcess
 from oldhost_sync.api.refused_writes import LastRefusal, RefusedWrites
 from oldhost_sync.api.writer_link import WriterLink
 from oldhost_sync.api.writes import GroupCommit
-from oldhost_sync.policy.quota import Quotas
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.rules.quota import Quotas
+from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.store.views import overview
 from oldhost_sync.traces.tracer import Tracer
 

@@ -117,7 +117,7 @@ def forbidden(role: str, allowed: Sequence[str]) -> Problem:
 
 def internal(error_id: str) -> Problem:
     """An error in the server; the log has `error_id` and the traceback. Clients know the id as `incident`, in the
-    answer's field and in its words and the log's: not an incident of late emergencies (`policy/promise.py`).
+    answer's field and in its words and the log's: not an incident of late emergencies (`policy/rules/promise.py`).
     """
     detail = "An unexpected error occurred in the server."
     action = f"Report the incident {error_id}; a write may be repeated with the same Idempotency-Key."

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from oldhost_sync.policy.alert_kinds import KINDS
-from oldhost_sync.policy.phrases import instant, quantity
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.policy.plain_text import instant, quantity
+from oldhost_sync.policy.rules.alert_kinds import KINDS
+from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.store.views.host_condition import HostCondition
 from oldhost_sync.store.views.worker_silence import worker_silence
 

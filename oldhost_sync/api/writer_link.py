@@ -15,7 +15,7 @@ from temporalio.client import Client
 from oldhost_sync.api import limits
 from oldhost_sync.api.bounded_waits import Circuit, Places
 from oldhost_sync.api.problems import Problem, unavailable
-from oldhost_sync.policy.phrases import quantity
+from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.temporal.writer_client import (
     Cause,
     QueryRefused,

@@ -13,8 +13,8 @@ from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
-from oldhost_sync.policy.alert_kinds import KINDS, runbook
 from oldhost_sync.policy.limits import INTEGER_MAX
+from oldhost_sync.policy.rules.alert_kinds import KINDS, runbook
 from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.user_errors import WRONG, CliError

@@ -13,8 +13,8 @@ from oldhost_sync.cli.output import console, print_json, rows, span
 from oldhost_sync.cli.writer import query
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.explanations import explain
+from oldhost_sync.policy.changes import CHANGE_ID_MAX
 from oldhost_sync.policy.limits import NAME_PATTERN
-from oldhost_sync.policy.wire_ref import CHANGE_ID_MAX
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.views import change_status, entity_history
 from oldhost_sync.temporal.writer_client import WriterError

@@ -16,9 +16,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.environment import in_database, settings
-from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.policy.phrases import quantity
-from oldhost_sync.policy.wire_ref import from_wire
+from oldhost_sync.policy.changes import ChangeRef, from_wire
+from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.views.lost_changes import lost_changes

@@ -10,9 +10,9 @@ from oldhost_sync.cli.changes import AsJson, entity_of
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_name, update
 from oldhost_sync.environment import in_database, settings
-from oldhost_sync.policy.actor import Channel
 from oldhost_sync.policy.limits import INTEGER_MAX
-from oldhost_sync.policy.phrases import quantity
+from oldhost_sync.policy.plain_text import quantity
+from oldhost_sync.policy.rules.operator_act import Channel
 from oldhost_sync.store.views import overview
 from oldhost_sync.user_errors import WRONG, CliError
 from workflows.messages import OperatorRequest, ResolveMode

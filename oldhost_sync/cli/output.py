@@ -15,8 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from oldhost_sync.policy.phrases import instant
-from oldhost_sync.policy.plain_text import plain, plain_json
+from oldhost_sync.policy.plain_text import instant, plain, plain_json
 
 
 class Screen(Console):

@@ -18,7 +18,7 @@ from oldhost_sync.cli.output import console, print_json, rows, span
 from oldhost_sync.planner import Plan, PlannedState, Scenario, quantile, rehearse
 from oldhost_sync.planner.scenario import MEANINGS
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
+from oldhost_sync.policy.tuning import CONSISTENCY_MS
 from oldhost_sync.user_errors import FAILED, WRONG, CliError
 
 PICTURE_WIDTH = 96

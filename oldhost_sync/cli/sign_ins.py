@@ -12,7 +12,7 @@ from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
-from oldhost_sync.policy.phrases import quantity
+from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.console_sessions import end_sessions_of, open_sessions
 

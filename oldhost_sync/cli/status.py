@@ -23,7 +23,7 @@ from oldhost_sync.cli.writer import client
 from oldhost_sync.environment import settings
 from oldhost_sync.explanations import explain
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.phrases import instant, quantity
+from oldhost_sync.policy.plain_text import instant, quantity
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.engine import create_engine

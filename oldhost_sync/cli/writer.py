@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oldhost_sync.environment import database
-from oldhost_sync.policy.actor import Actor, at_the_terminal
+from oldhost_sync.policy.rules.operator_act import Actor, at_the_terminal
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended

@@ -20,8 +20,8 @@ from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.next_steps import next_steps
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
-from oldhost_sync.policy.alert_kinds import KINDS, SEVERITIES, AlertKind, may_close
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
+from oldhost_sync.policy.rules.alert_kinds import KINDS, SEVERITIES, AlertKind, may_close
 from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
 from oldhost_sync.store.ledger.halt_decision import read_decision
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from oldhost_sync.policy.writer_policy import EMERGENCY_MS
+from oldhost_sync.policy.tuning import EMERGENCY_MS
 from oldhost_sync.store.views.load_series import RINGS, LoadSample
 
 WIDTH, HEIGHT = 600, 120

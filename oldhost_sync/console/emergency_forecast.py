@@ -7,7 +7,7 @@ from typing import Any
 from oldhost_sync.api.situation import Tone, Word
 from oldhost_sync.api.situation_reader import View
 from oldhost_sync.console.words import span
-from oldhost_sync.policy.writer_policy import EMERGENCY_MS
+from oldhost_sync.policy.tuning import EMERGENCY_MS
 
 _PROMISE = "emergencies within 30 s"
 # Only an operator ends these, so their end can't be forecast.

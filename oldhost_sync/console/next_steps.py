@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from oldhost_sync.console.layout import Entry
 from oldhost_sync.console.paths import PREFIX
-from oldhost_sync.policy.alert_kinds import KINDS, emergencies_that_waited
-from oldhost_sync.policy.writer_policy import EMERGENCY_MS
+from oldhost_sync.policy.rules.alert_kinds import KINDS, emergencies_that_waited
+from oldhost_sync.policy.tuning import EMERGENCY_MS
 from oldhost_sync.store.ledger.halt_decision import HaltDecision
 
 

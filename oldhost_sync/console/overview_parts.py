@@ -16,8 +16,8 @@ from oldhost_sync.console.emergency_forecast import forecast_emergencies
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.next_steps import BROKEN, next_steps
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.load_monitor import RATES_OVER_MS
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.policy.forecast.rates import RATES_OVER_MS
+from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.store.outbox.books import Books
 from oldhost_sync.store.views.load_series import RINGS, LoadSample, read_series
 

@@ -23,7 +23,7 @@ from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.sign_in_link import SECRET_BYTES, digest_of
-from oldhost_sync.policy.actor import Channel
+from oldhost_sync.policy.rules.operator_act import Channel
 from oldhost_sync.store import console_sessions
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.console_sessions import TokenHolder

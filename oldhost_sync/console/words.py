@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from oldhost_sync.policy import phrases
+from oldhost_sync.policy import plain_text
 
 
 def span(ms: float | None) -> str:
@@ -52,7 +52,7 @@ def iso(moment: datetime) -> str:
 
 
 _TIME = Markup('<time datetime="{0}" title="{0}">{1}</time>')
-# As `phrases.instant` writes it.
+# As `plain_text.instant` writes it.
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC")
 
 
@@ -71,7 +71,7 @@ def rendered(text: str) -> Markup:
 
 def quantity(count: int, one: str, many: str = "") -> str:
     """With its word: "1 change", "7 changes"."""
-    return phrases.quantity(count, one, many).replace(",", "\u202f")
+    return plain_text.quantity(count, one, many).replace(",", "\u202f")
 
 
 FILTERS: dict[str, Any] = {each.__name__: each for each in (span, number, rough, clock, iso, time, rendered, quantity)}

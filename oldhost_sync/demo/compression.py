@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oldhost_sync.planner import Scenario
-from oldhost_sync.policy.writer_policy import EMERGENCY_MS
+from oldhost_sync.policy.tuning import EMERGENCY_MS
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, SETTLE_MARGIN_SECONDS, Settings, load_settings
 from oldhost_sync.stack.servers import StackPlan
 

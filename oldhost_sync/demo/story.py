@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from oldhost_sync.demo.facts import Change
 from oldhost_sync.demo.verdict import Run, lost
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.writer_policy import EMERGENCY_MS
+from oldhost_sync.policy.tuning import EMERGENCY_MS
 
 POINTS = 240
 LANES = tuple(cls.value for cls in PriorityClass)

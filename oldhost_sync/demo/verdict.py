@@ -12,7 +12,7 @@ from oldhost_sync.demo.burst import PER_SECOND, Burst
 from oldhost_sync.demo.compression import Compressed
 from oldhost_sync.demo.facts import Change, Facts
 from oldhost_sync.planner import Plan, quantile
-from oldhost_sync.policy.writer_policy import EMERGENCY_MS
+from oldhost_sync.policy.tuning import EMERGENCY_MS
 
 # The promise to applications: 99 of 100 writes are answered within it.
 ANSWER_MS = 200

@@ -30,8 +30,8 @@ from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.oldhost.shared_connection import ExchangeListener
 from oldhost_sync.oldhost.wire import Banned, Busy, ConnectionInUse, Expected, OutOfRange
-from oldhost_sync.policy.events import REFUSALS, OpeningHalted, OpeningPostponed, SessionOpened
-from oldhost_sync.policy.wire_ref import to_wire
+from oldhost_sync.policy.changes import to_wire
+from oldhost_sync.policy.machine.events import REFUSALS, OpeningHalted, OpeningPostponed, SessionOpened
 
 Connect = Callable[[], HostConnection]
 

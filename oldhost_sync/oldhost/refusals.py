@@ -25,7 +25,7 @@ from oldhost_sync.oldhost.wire import (
     Replay,
     Unlisted,
 )
-from oldhost_sync.policy.events import OpeningPostponed
+from oldhost_sync.policy.machine.events import OpeningPostponed
 
 CREDENTIALS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
 _WHAT = {

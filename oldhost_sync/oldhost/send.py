@@ -46,9 +46,8 @@ from oldhost_sync.oldhost.wire import (
     encode_sync,
     said_by,
 )
-from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey
-from oldhost_sync.policy.events import SendEnded
-from oldhost_sync.policy.wire_ref import to_wire
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey, to_wire
+from oldhost_sync.policy.machine.events import SendEnded
 
 
 class RunningSend:

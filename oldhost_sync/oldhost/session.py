@@ -23,7 +23,7 @@ from oldhost_sync.oldhost.send import RunningSend
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.oldhost.shared_connection import ExchangeListener, SharedConnection
 from oldhost_sync.oldhost.wire import Banned, Busy, Expected
-from oldhost_sync.policy.events import Probed, SendEnded
+from oldhost_sync.policy.machine.events import Probed, SendEnded
 
 
 class Session:

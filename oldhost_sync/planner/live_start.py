@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from oldhost_sync.planner.scenario import Arrival, Scenario
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.tuning import WriterPolicy
 
 
 def live_arrivals(

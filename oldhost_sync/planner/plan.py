@@ -9,7 +9,7 @@ from typing import Any
 from oldhost_sync.planner.oracle import Bounds
 from oldhost_sync.planner.scenario import Scenario
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
 
 
 @dataclass(frozen=True, slots=True)

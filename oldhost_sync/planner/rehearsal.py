@@ -16,14 +16,13 @@ from oldhost_sync.planner.host_model import HostModel
 from oldhost_sync.planner.oracle import bounds
 from oldhost_sync.planner.plan import Plan, PlannedState
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
-from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, RecordAlerts, Send, Sweep
-from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
-from oldhost_sync.policy.events import OpeningPostponed, Probed, SendEnded, SessionOpened
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.outlook import OPENING_READS
-from oldhost_sync.policy.pending_operation import PendingOperation
-from oldhost_sync.policy.wire_ref import to_wire
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, WriterPolicy
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass, to_wire
+from oldhost_sync.policy.forecast.forecast import OPENING_READS
+from oldhost_sync.policy.machine.actions import Action, CloseSession, OpenSession, Probe, RecordAlerts, Send, Sweep
+from oldhost_sync.policy.machine.events import OpeningPostponed, Probed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.queue.pending_operation import PendingOperation
+from oldhost_sync.policy.tuning import CONSISTENCY_MS, WriterPolicy
 
 SAMPLES_MAX = 240  # states over time; when there are more, every second one is dropped
 # After this many times the scenario's length, a backlog that has not drained is reported as not draining.

@@ -14,7 +14,7 @@ from oldhost_sync.planner.plan import Plan, quantile
 from oldhost_sync.planner.rehearsal import Pace, rehearse
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
 from oldhost_sync.policy.changes import CoalescingKey, PriorityClass
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
 
 BEHIND_S = 3 * 3600.0
 TRIED_S = 6 * 3600.0

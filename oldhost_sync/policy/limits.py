@@ -1,6 +1,6 @@
 """The limits of changes, database access, the relay and retention, with reasons; their relations are asserted below.
 
-Other limits: `writer_policy.py` (the writer), `oldhost/limits.py` (sessions) and `api/limits.py` (the HTTP API).
+Other limits: `tuning.py` (the writer), `oldhost/limits.py` (sessions) and `api/limits.py` (the HTTP API).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Text from outside, for people to read: what could pass for something else than text is escaped.
+"""Text for people: what comes from outside is escaped where it could pass for something else than text, and numbers
+and times have one form everywhere.
 
 Ids, keys, reasons, OldHost's words and errors of servers may hold anything. A terminal obeys control sequences, a line
 break begins a line that looks like ours, and characters of direction show other words than are there. Each surface
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 
 # Control characters, half characters; marks, overrides and isolates of direction; separators of lines and paragraphs;
 # characters that are not seen.
@@ -40,3 +42,13 @@ def plain_json(text: str) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
+
+
+def quantity(count: int, one: str, many: str = "") -> str:
+    """Like "1 change", "1,200 changes"; `many`: the plural, if it is not formed with an s ("emergencies")."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def instant(moment: datetime) -> str:
+    """Like "2026-11-22 03:00:00 UTC"; the console reformats it like its other times (`console/words.py`)."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from oldhost_sync.policy.flow import Flow
-from oldhost_sync.policy.host_state import host_state
+from oldhost_sync.policy.forecast.rates import Flow
+from oldhost_sync.policy.rules.host_state import host_state
 from oldhost_sync.relay.host_checks import HostChecks
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions

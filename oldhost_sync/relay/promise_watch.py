@@ -15,9 +15,9 @@ from functools import partial
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.flow import Flow
-from oldhost_sync.policy.promise import CALM_MS, EMERGENCY_WARNING_MS, ClockSteps, Incident, Late, describe
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.policy.forecast.rates import Flow
+from oldhost_sync.policy.rules.promise import CALM_MS, EMERGENCY_WARNING_MS, ClockSteps, Incident, Late, describe
+from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.relay.clock_difference import ClockDifference
 from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership

@@ -16,7 +16,7 @@ from functools import partial
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.policy.alert_cause import cause_of
+from oldhost_sync.policy.rules.alert_cause import cause_of
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.shared_poll import SharedPoll

@@ -27,7 +27,7 @@ from oldhost_sync.api.routes.hosts import HostApps
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.credentials import all_tokens
-from oldhost_sync.policy.quota import Quotas
+from oldhost_sync.policy.rules.quota import Quotas
 from oldhost_sync.roles.interpreter import collect_only_what_comes, share_among_threads
 from oldhost_sync.secret_keys import encryption_keys, signing_keys
 from oldhost_sync.settings import Settings, SettingsError, bind_address

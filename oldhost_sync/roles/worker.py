@@ -36,7 +36,7 @@ from oldhost_sync.explanations import leave_after
 from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.oldhost.address import Address, parse_address
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.probes.health import Liveness, Readiness, running_during
 from oldhost_sync.probes.server import served
 from oldhost_sync.roles.alert_delivery import alerts_delivered

@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import func, select, text, update
 from sqlalchemy.engine import Connection, Row
 
-from oldhost_sync.policy.actor import Actor
-from oldhost_sync.policy.alert_kinds import KINDS, QUIET_DAYS, may_close
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.policy.plain_text import plain
+from oldhost_sync.policy.rules.alert_kinds import KINDS, QUIET_DAYS, may_close
+from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.alert_events import NOW
 from oldhost_sync.store.alerts import RaisedAlert, close_found, find_alert
 from oldhost_sync.store.audit import record_act

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import func, insert, select, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.actor import Actor
+from oldhost_sync.policy.changes import CHANGE_ID_MAX
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
-from oldhost_sync.policy.wire_ref import CHANGE_ID_MAX
+from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.tables import operator_audit
 from oldhost_sync.store.text import storable
 
@@ -24,7 +24,7 @@ DETAIL_LENGTH_MAX = 2 * TEXT_LENGTH_MAX
 @dataclass(frozen=True, slots=True)
 class AuditedAct:
     """One act: `action` (pause, resolve, discard …), who, why, and on which change. `channel`, `verified`: see
-    :class:`oldhost_sync.policy.actor.Actor`.
+    :class:`oldhost_sync.policy.rules.operator_act.Actor`.
     """
 
     act_id: int

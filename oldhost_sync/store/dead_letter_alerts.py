@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.alert_cause import LENGTH_MAX, LOOKED_AT, NO_REASON, cause_of
-from oldhost_sync.policy.phrases import quantity
+from oldhost_sync.policy.plain_text import quantity
+from oldhost_sync.policy.rules.alert_cause import LENGTH_MAX, LOOKED_AT, NO_REASON, cause_of
 from oldhost_sync.store.alerts import cause_key, close_alert, raise_alert
 from oldhost_sync.store.ledger.used_nonce import UNSURE
 from oldhost_sync.store.outbox.outstanding_changes import DEAD_LETTERS

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import run_in_transaction

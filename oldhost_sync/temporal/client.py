@@ -35,7 +35,7 @@ from temporalio.service import KeepAliveConfig
 
 from oldhost_sync.credentials import EncryptionKey
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.policy.snapshot import COMPRESSION_LEVEL
+from oldhost_sync.policy.machine.snapshot import COMPRESSION_LEVEL
 from oldhost_sync.temporal.payload_encryption import EncryptPayloads
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, EnqueueBatch, WriterInput, WriterPolicy, workflow_id
 

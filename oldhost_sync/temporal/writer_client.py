@@ -28,7 +28,7 @@ from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from oldhost_sync.policy.act_signature import sign
+from oldhost_sync.policy.rules.operator_act import sign
 from oldhost_sync.temporal.client import SharedClient, TemporalUnavailable, connect, writer_handle
 from oldhost_sync.temporal.writer_health import WriterState, is_no_namespace, is_no_workflow, writer_health
 from workflows.messages import NoRoom, OperatorRequest

@@ -24,8 +24,8 @@ from temporalio.converter import decode_typed_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PatchActivationInput
 
-from oldhost_sync.policy.release import RELEASE, RELEASE_MIN, is_known_to, release_of_marks
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN, is_known_to, release_of_marks
+from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.worker_presence import Known, WorkerPresence
 from oldhost_sync.temporal.client import start_writer

@@ -11,15 +11,15 @@ import json
 import re
 import textwrap
 
-from oldhost_sync.policy.alert_kinds import KINDS, metric_rules
+from oldhost_sync.policy.rules.alert_kinds import KINDS, metric_rules
 from tests.architecture.project_files import ROOT
 
 PAGE = ROOT / "docs" / "operations.md"
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 _RULES_BEGIN = """\
-# Alerts for Prometheus, from the table in oldhost_sync/policy/alert_kinds.py: `python -m tests.architecture.runbook`
-# writes this file. Each rule links to a section of the runbook, relative to the repository. Its tests are in
-# rules_test.yml.
+# Alerts for Prometheus, from the table in oldhost_sync/policy/rules/alert_kinds.py. The command
+# `python -m tests.architecture.runbook` writes this file. Each rule links to a section of the runbook, relative to the
+# repository. Its tests are in rules_test.yml.
 groups:
   - name: oldhost-sync
     rules:

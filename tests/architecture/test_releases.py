@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
-from oldhost_sync.policy.snapshot import VERSION, VERSION_MIN
+from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN
+from oldhost_sync.policy.machine.snapshot import VERSION, VERSION_MIN
 from tests.architecture.project_files import ROOT
 
 SOURCES = [path for folder in ("oldhost_sync", "workflows", "activities") for path in (ROOT / folder).rglob("*.py")]
@@ -18,7 +18,7 @@ def test_a_release_continues_the_runs_of_the_one_before_and_of_none_older() -> N
 
 
 def test_no_decision_asks_for_a_release_that_no_run_has_any_more() -> None:
-    text = (ROOT / "oldhost_sync" / "policy" / "release.py").read_text()
+    text = (ROOT / "oldhost_sync" / "policy" / "machine" / "release.py").read_text()
     named = {name: int(number) for name, number in NAMED.findall(text) if name not in ("RELEASE", "RELEASE_MIN")}
     assert {name for name, number in named.items() if number <= RELEASE_MIN} == set()
 

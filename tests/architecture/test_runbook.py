@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from oldhost_sync.policy.alert_kinds import KINDS, Kind, runbook
+from oldhost_sync.policy.rules.alert_kinds import KINDS, Kind, runbook
 from tests.architecture.project_files import ROOT, python_files
 from tests.architecture.runbook import PAGE, RULES, opening, rules
 

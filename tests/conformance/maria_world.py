@@ -10,7 +10,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import set_rule
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger

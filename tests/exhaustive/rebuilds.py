@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.tuning import WriterPolicy
 from tests.exhaustive.scenario import NumberedFaults, Scenario
 from tests.simulation.hub import Process
 from tests.simulation.shape import Verdict

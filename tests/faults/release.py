@@ -5,23 +5,23 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from oldhost_sync.policy.release import RELEASE
-from oldhost_sync.policy.snapshot import VERSION, VERSION_MIN
+from oldhost_sync.policy.machine.release import RELEASE
+from oldhost_sync.policy.machine.snapshot import VERSION, VERSION_MIN
 from tests.faults.product import ROOT
 
 PACKAGES = ("oldhost_sync", "workflows", "activities", "oldhost_simulator")
 NEXT = RELEASE + 1
 # What a release to come may change: decisions, and the form in which a run hands its state on.
 _CHANGES = (
-    ("oldhost_sync/policy/release.py", f"\nRELEASE = {RELEASE}\n", f"\nRELEASE = {NEXT}\n"),
-    ("oldhost_sync/policy/release.py", "\nRELEASE_MIN = ", f"\nRELEASE_MIN = {RELEASE}  # "),
+    ("oldhost_sync/policy/machine/release.py", f"\nRELEASE = {RELEASE}\n", f"\nRELEASE = {NEXT}\n"),
+    ("oldhost_sync/policy/machine/release.py", "\nRELEASE_MIN = ", f"\nRELEASE_MIN = {RELEASE}  # "),
     (
-        "oldhost_sync/policy/snapshot.py",
+        "oldhost_sync/policy/machine/snapshot.py",
         f"\nVERSION = VERSION_MIN = {VERSION}\n",
         f"\nVERSION, VERSION_MIN = {NEXT}, {VERSION_MIN}\n",
     ),
     (
-        "oldhost_sync/policy/machine.py",
+        "oldhost_sync/policy/machine/machine.py",
         "if self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:",
         f"if self.in_flight.ordinary >= (1 if self.release >= {NEXT} else SENDS_IN_FLIGHT_MAX):",
     ),

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from temporalio.client import WorkflowUpdateFailedError
 
-from oldhost_sync.policy.release import RELEASE
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.release import RELEASE
+from oldhost_sync.policy.tuning import WriterPolicy
 from tests.time_skipping import start_time_skipping
 from tests.workflows.books import Reply
 from tests.workflows.conftest import (

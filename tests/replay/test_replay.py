@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from oldhost_sync.policy import machine
-from oldhost_sync.policy.release import RELEASE, RELEASE_MIN, release_of_marks
+from oldhost_sync.policy.machine import machine
+from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN, release_of_marks
 from tests.replay.record import HISTORIES, SCENARIOS
 from tests.replay.replayer import history_of, marks, replay
 
@@ -50,5 +50,5 @@ def test_a_writer_that_decides_otherwise_does_not_replay(monkeypatch: pytest.Mon
 
 def test_the_next_release_replays_the_runs_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """So each of its workers can continue them."""
-    monkeypatch.setattr("oldhost_sync.policy.release.RELEASE", RELEASE + 1)
+    monkeypatch.setattr("oldhost_sync.policy.machine.release.RELEASE", RELEASE + 1)
     assert asyncio.run(replay(history_of(HISTORIES / "peak.json"))).replay_failure is None

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.policy.actions import Action, Send
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.machine.actions import Action, Send
+from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.store.ledger.statements import CANDIDATES
 
 _ASKS = CANDIDATES.split("{ids}", maxsplit=1)[0]

@@ -13,13 +13,13 @@ from functools import cache, partial
 from typing import Any
 
 from oldhost_simulator.facts import Entry, Fact, Incident
-from oldhost_sync.policy.actions import Action, Send
-from oldhost_sync.policy.alert_cause import cause_of
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.coalescer import Coalescer
-from oldhost_sync.policy.events import SendEnded, SendFailed
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.pending_operation import Added, PendingOperation
+from oldhost_sync.policy.machine.actions import Action, Send
+from oldhost_sync.policy.machine.events import SendEnded, SendFailed
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.queue.coalescer import Coalescer
+from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation
+from oldhost_sync.policy.rules.alert_cause import cause_of
 from oldhost_sync.store.ledger.operator_statements import CONFIRM_CHANGE, DISCARD_CHANGE, REOPEN_CHANGE
 from oldhost_sync.store.ledger.used_nonce import UNCONFIRMED
 from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.writer_policy import SEND_OPERATIONS, URGENT_SENDS_IN_FLIGHT_MAX
+from oldhost_sync.policy.tuning import SEND_OPERATIONS, URGENT_SENDS_IN_FLIGHT_MAX
 from tests.simulation.faults import NoFaults
 from tests.simulation.roles import MARKER, Wish
 from tests.simulation.shape import Shape

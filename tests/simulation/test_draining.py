@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oldhost_sync.policy.events import OpeningPostponed
+from oldhost_sync.policy.machine.events import OpeningPostponed
 from tests.simulation.operator_fuzzer import OperatorFuzzer
 from tests.simulation.shape import Shape
 from tests.simulation.workflow_run import payload_of

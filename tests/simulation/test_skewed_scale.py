@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.policy import snapshot
-from oldhost_sync.policy.actions import Action
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
-from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.machine.actions import Action
+from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.tuning import WriterPolicy
 from tests.unit.policy.play import START_MS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -9,8 +9,8 @@ from typing import Any
 
 from oldhost_sync.oldhost.errors import Fenced
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.store.ledger.machine_clock import MachineClock
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from tests.simulation import patches, store

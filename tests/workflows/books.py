@@ -23,10 +23,16 @@ from oldhost_sync.policy.changes import (
     EntityKey,
     Outcome,
     PriorityClass,
+    WireRef,
 )
-from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, OpeningReported, SendEnded, SessionOpened
-from oldhost_sync.policy.operator_act import LETTER_ACTS
-from oldhost_sync.policy.wire_ref import WireRef
+from oldhost_sync.policy.machine.events import (
+    OpeningHalted,
+    OpeningPostponed,
+    OpeningReported,
+    SendEnded,
+    SessionOpened,
+)
+from oldhost_sync.policy.rules.operator_act import LETTER_ACTS
 from workflows import messages
 
 SETTLE_MS = 5_000

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from temporalio.client import WorkflowUpdateStage
 
-from oldhost_sync.policy.pending_operation import PendingOperation
-from oldhost_sync.policy.release import RELEASE
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.release import RELEASE
+from oldhost_sync.policy.queue.pending_operation import PendingOperation
+from oldhost_sync.policy.tuning import WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import LWW, TXN, Stage, Writer
 from workflows import messages

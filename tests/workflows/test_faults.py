@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from oldhost_sync.policy.changes import Outcome
-from oldhost_sync.policy.writer_policy import FIRST_SWEEP_MS, WriterPolicy
+from oldhost_sync.policy.tuning import FIRST_SWEEP_MS, WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, session_given_up, stuck, two_sends_given_up
 from tests.workflows.world import EVENT_OF

@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy
 
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.tuning import WriterPolicy
 from tests.workflows.conftest import Stage, Writer
 from tests.workflows.world import World
 from workflows import messages

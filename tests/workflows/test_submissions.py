@@ -10,7 +10,7 @@ from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateStage
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.tuning import WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import EMERGENCY, TXN, Stage, Writer, stuck
 from workflows import messages

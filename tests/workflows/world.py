@@ -16,9 +16,9 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
-from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Outcome
-from oldhost_sync.policy.events import OpeningReported, Probed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.actions import RaiseAlert
+from oldhost_sync.policy.machine.events import OpeningReported, Probed, SendEnded, SessionOpened
 from tests.workflows.books import Books, OldHost, Reply
 from tests.workflows.unread_signals import unread_signals
 from workflows import messages

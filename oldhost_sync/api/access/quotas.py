@@ -26,7 +26,7 @@ from oldhost_sync.api.access.rights import Caller
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.quota import Bucket, Quotas, What
+from oldhost_sync.policy.rules.quota import Bucket, Quotas, What
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.intake.rules import DEFAULT_RULES, rules_of

@@ -19,9 +19,9 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from oldhost_sync.api.problems import Problem, forbidden, unauthenticated
-from oldhost_sync.policy.actor import Actor, Channel
-from oldhost_sync.policy.alert_cause import REASON_LENGTH_MAX, cause_of
 from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
+from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX, cause_of
+from oldhost_sync.policy.rules.operator_act import Actor, Channel
 from oldhost_sync.settings import Role
 from workflows.messages import OperatorRequest
 

@@ -16,9 +16,9 @@ from oldhost_sync.api.fields import FLAG, RowId
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.requests import Cursor, Limit, json_body, read_body, read_number_cursor
 from oldhost_sync.api.schemas import ReasonedRequest
-from oldhost_sync.policy.actor import Actor
-from oldhost_sync.policy.alert_kinds import may_close, runbook
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
+from oldhost_sync.policy.rules.alert_kinds import may_close, runbook
+from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
 from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
 

@@ -21,8 +21,8 @@ from oldhost_sync.api.problems import Problem, field_invalid, unknown_change
 from oldhost_sync.api.request_spans import note
 from oldhost_sync.api.requests import Cursor, Limit, json_body, read_body, read_number_cursor, request_key, write_body
 from oldhost_sync.api.schemas import ActionResult, DeadLetter, DeadLetterPage, ReasonedRequest
-from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.store.intake.replacement import Correction, NoDeadLetter, record_correction
 from oldhost_sync.store.ledger.setting_apart import waits_apart

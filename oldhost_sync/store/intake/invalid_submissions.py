@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.text import read_id, read_name
 from oldhost_sync.policy import limits
-from oldhost_sync.policy.alert_cause import cause_of
+from oldhost_sync.policy.rules.alert_cause import cause_of
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.intake.change_recorder import KEY_HAS_ROW, all_or_nothing
 from oldhost_sync.store.text import storable

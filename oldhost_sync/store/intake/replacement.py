@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.actor import Actor
+from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import accept, canonical_json

@@ -18,8 +18,8 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Row
 
-from oldhost_sync.policy.actor import Actor
-from oldhost_sync.policy.resync import ENTITIES_AT_ONCE, WAITING_MAX, states_to_send
+from oldhost_sync.policy.rules.operator_act import Actor
+from oldhost_sync.policy.rules.resync import ENTITIES_AT_ONCE, WAITING_MAX, states_to_send
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.errors import UnknownName
 from oldhost_sync.store.intake.change_recorder import UNIT, lock_free_entity, record_change

@@ -14,8 +14,8 @@ from sqlalchemy import select
 from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.tables import event_rules
 from oldhost_sync.store.transactions import lock_wait

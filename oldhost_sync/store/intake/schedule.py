@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import bindparam, select, text
 from sqlalchemy.engine import Connection, Row
 
-from oldhost_sync.policy.actor import Actor
+from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.intake.change_recorder import RecordedChange, lock_free_entity, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable, unit_columns

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import Outcome
-from oldhost_sync.policy.phrases import quantity
+from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.halt_decision import read_decision
 from oldhost_sync.store.ledger.halt_resolution import are_sent_again

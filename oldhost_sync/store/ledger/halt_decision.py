@@ -10,7 +10,7 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.phrases import instant
+from oldhost_sync.policy.plain_text import instant
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.columns import UtcDateTime
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
-from oldhost_sync.policy.act_signature import actor_of
-from oldhost_sync.policy.actor import Actor, Channel
-from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
-from oldhost_sync.policy.wire_ref import WireRef, to_wire
+from oldhost_sync.policy.changes import WireRef, to_wire
+from oldhost_sync.policy.rules.operator_act import Actor, ActRecorded, Channel, OperatorAct, actor_of
 from oldhost_sync.store.audit import current_pause, record_act
 from oldhost_sync.store.ledger import operator_statements as sql
 from oldhost_sync.store.ledger import statements

@@ -18,9 +18,9 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.oldhost.ledger import Reservation
-from oldhost_sync.policy.apart import REMEMBERED_SECONDS, is_given_up, pause_before_ms
 from oldhost_sync.policy.changes import ChangeResult, Outcome, PriorityClass
-from oldhost_sync.policy.phrases import quantity
+from oldhost_sync.policy.plain_text import quantity
+from oldhost_sync.policy.rules.apart import REMEMBERED_SECONDS, is_given_up, pause_before_ms
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
 from oldhost_sync.store.ledger.used_nonce import UNSURE

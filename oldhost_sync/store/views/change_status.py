@@ -10,7 +10,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.changes import Outcome
-from oldhost_sync.policy.phrases import instant, quantity
+from oldhost_sync.policy.plain_text import instant, quantity
 from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.intake.replacement import CORRECT, REPLACE
 from oldhost_sync.store.ledger.completion import SUPERSEDING

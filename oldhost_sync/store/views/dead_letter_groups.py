@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.alert_cause import REASON_LENGTH_MAX, cause_of
+from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX, cause_of
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.outbox.pending_fates import IDS_MAX
 

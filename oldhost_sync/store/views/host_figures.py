@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.alert_kinds import SEVERITIES
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.rules.alert_kinds import SEVERITIES
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.outbox.relay_queue import held_back_up_to
 

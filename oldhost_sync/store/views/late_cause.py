@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.alert_kinds import KINDS
+from oldhost_sync.policy.rules.alert_kinds import KINDS
 
 # An answer that takes this long counts as slow. An operation may be marked while the one before it is still on the
 # wire, so the measured time may include two answers.

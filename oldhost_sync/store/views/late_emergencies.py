@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
-from oldhost_sync.policy.promise import APPLIED_BOUNDS_MS, Incident, Late
+from oldhost_sync.policy.rules.promise import APPLIED_BOUNDS_MS, Incident, Late
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.outbox.books import move_cursor
 from oldhost_sync.store.text import storable

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.actor import Actor
+from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import record_act
 
 READ_PAYLOAD = "read-payload"

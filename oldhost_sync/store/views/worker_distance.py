@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oldhost_sync.policy.alert_kinds import Severity
+from oldhost_sync.policy.rules.alert_kinds import Severity
 from oldhost_sync.store.views.processes import Process
 
 # Beside MariaDB a round trip takes less than 1 ms. At 10 ms OldHost got 2.3 operations a second instead of 2.5, at 250

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from oldhost_sync.policy.phrases import instant
+from oldhost_sync.policy.plain_text import instant
 from oldhost_sync.store.views.processes import Process
 
 

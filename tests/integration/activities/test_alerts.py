@@ -10,7 +10,7 @@ from sqlalchemy import text
 from temporalio.testing import ActivityEnvironment
 
 from activities.alerts import AlertActivities
-from oldhost_sync.policy.actions import RaiseAlert
+from oldhost_sync.policy.machine.actions import RaiseAlert
 from oldhost_sync.store import dead_letter_alerts
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages

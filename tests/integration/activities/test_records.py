@@ -23,8 +23,8 @@ from activities.submissions import (
 )
 from oldhost_sync.fields.change import FIELDS
 from oldhost_sync.oldhost.recovery import Count
-from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.policy.limits import LOCK_WAIT_SECONDS_MAX
+from oldhost_sync.policy.rules.operator_act import sign
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, StatementTooSlow
 from oldhost_sync.store.intake.change_recorder import record_change

@@ -22,8 +22,8 @@ from oldhost_sync.oldhost.answer_times import KNOWN_AFTER
 from oldhost_sync.oldhost.connector import Connector, SockAddress
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.policy.actor import at_the_terminal
-from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.ledger.halt_consequences import read_halt
 from oldhost_sync.store.transactions import run_in_transaction

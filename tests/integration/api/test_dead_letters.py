@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.api import limits
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
-from oldhost_sync.policy.alert_cause import REASON_LENGTH_MAX
+from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX
 from oldhost_sync.store.ledger.setting_apart import APART
 from oldhost_sync.store.views import dead_letter_groups
 from tests.integration.api.conftest import ScriptedWriter

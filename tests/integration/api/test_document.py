@@ -14,8 +14,8 @@ from oldhost_sync.api import schemas, usage_schemas, view_schemas
 from oldhost_sync.api.app import TAGS, create_app
 from oldhost_sync.api.requests import parse_body
 from oldhost_sync.api.routes import hosts
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.store.outbox.books import Books
 from workflows import status_report
 

@@ -8,7 +8,7 @@ import httpx
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.policy.actor import at_the_terminal
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.audit import record_act
 
 

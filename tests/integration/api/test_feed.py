@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.ledger.statements import CREATE_LEDGER
 from oldhost_sync.store.outbox.pending_fates import RAISE_SEQUENCE

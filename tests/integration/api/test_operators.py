@@ -14,7 +14,7 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
-from oldhost_sync.policy.actor import at_the_terminal
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.alerts import close_alert, list_alerts, raise_alert
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.views import overview

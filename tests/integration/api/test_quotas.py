@@ -20,7 +20,7 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.quota import Quotas
+from oldhost_sync.policy.rules.quota import Quotas
 from oldhost_sync.settings import Role
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.intake.rules import set_rule

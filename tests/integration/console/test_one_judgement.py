@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.api.writer_link import problem_of
 from oldhost_sync.cli.main import run
 from oldhost_sync.console.paths import PREFIX
-from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.transactions import run_in_transaction

@@ -17,7 +17,7 @@ from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console.app import ConsoleOptions
 from oldhost_sync.console.paths import PREFIX, SIGN_IN
-from oldhost_sync.policy.actor import at_the_terminal
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act
 from tests.integration.api.conftest import HOST, ScriptedWriter, served

@@ -15,7 +15,7 @@ from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Answered, Reserved
 from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.oldhost.wire import Applied, Rejected
-from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger

@@ -12,9 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.policy.actor import at_the_terminal
-from oldhost_sync.policy.flow import Flow
-from oldhost_sync.policy.host_state import HOST_STATES
+from oldhost_sync.policy.forecast.rates import Flow
+from oldhost_sync.policy.rules.host_state import HOST_STATES
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.relay import host_checks
 from oldhost_sync.relay.host_checks import BOOKS_SECONDS, HostChecks
 from oldhost_sync.relay.host_watch import LOOK_SECONDS, OVERDUE_SECONDS_MAX, PAUSE_FOR_EACH_SECOND, HostWatch

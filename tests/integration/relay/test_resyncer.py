@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.changes import Outcome, PriorityClass
 from oldhost_sync.policy.limits import RESYNC_INTERVAL_SECONDS, RESYNC_LOOK_SECONDS
-from oldhost_sync.policy.resync import WAITING_MAX
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
+from oldhost_sync.policy.rules.resync import WAITING_MAX
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.resyncer import Resyncer
 from oldhost_sync.relay.transactions import Transactions

@@ -31,9 +31,9 @@ from oldhost_sync.oldhost.refusals import ConnectionPace
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.oldhost.wire import ConnectionEnd, Response
-from oldhost_sync.policy.apart import PAUSES_MS
 from oldhost_sync.policy.changes import ChangeResult
-from oldhost_sync.policy.events import OpeningPostponed, SendEnded
+from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded
+from oldhost_sync.policy.rules.apart import PAUSES_MS
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages
 

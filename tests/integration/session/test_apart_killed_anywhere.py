@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from oldhost_sync.oldhost.recovery import Opened
-from oldhost_sync.policy.apart import PAUSES_MS
+from oldhost_sync.policy.rules.apart import PAUSES_MS
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.session.stage import Process, ProcessDied, Stage, outcomes, send
 from tests.integration.session.test_killed_anywhere import WHEN, fresh_stage, killed_at

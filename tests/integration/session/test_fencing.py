@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.recovery import Opened
-from oldhost_sync.policy.events import OpeningPostponed
+from oldhost_sync.policy.machine.events import OpeningPostponed
 from tests.integration.session.stage import Process, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb

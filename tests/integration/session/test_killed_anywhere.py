@@ -15,7 +15,7 @@ from oldhost_sync.oldhost.answer_times import MarkTime
 from oldhost_sync.oldhost.errors import LedgerUnavailable
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.session import Session
-from oldhost_sync.policy.events import OpeningPostponed
+from oldhost_sync.policy.machine.events import OpeningPostponed
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.session.stage import LIMITS, Process, ProcessDied, Stage, outcomes, send, simulator

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from oldhost_sync.oldhost.recovery import Opened
-from oldhost_sync.policy.events import OpeningHalted
+from oldhost_sync.policy.machine.events import OpeningHalted
 from tests.integration.session.stage import Process, ProcessDied, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb

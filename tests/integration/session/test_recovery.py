@@ -11,7 +11,7 @@ import pytest
 
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.wire import Response
-from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
+from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed
 from tests.integration.session.stage import Process, Stage, StageLimits, outcomes, send
 
 pytestmark = pytest.mark.mariadb

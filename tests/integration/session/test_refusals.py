@@ -6,7 +6,7 @@ import pytest
 
 from oldhost_sync.oldhost.errors import ExchangeCut, LedgerUnavailable, NothingWritten
 from oldhost_sync.oldhost.wire import Response
-from oldhost_sync.policy.events import OpeningHalted
+from oldhost_sync.policy.machine.events import OpeningHalted
 from tests.integration.session.stage import Process, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb

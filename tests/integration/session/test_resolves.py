@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from oldhost_sync.policy.actor import at_the_terminal
-from oldhost_sync.policy.events import OpeningHalted
+from oldhost_sync.policy.machine.events import OpeningHalted
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.resyncer import Resyncer
 from oldhost_sync.relay.transactions import Transactions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oldhost_sync.oldhost.session import Session
-from oldhost_sync.policy.events import SendEnded
+from oldhost_sync.policy.machine.events import SendEnded
 from tests.integration.session.stage import Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb

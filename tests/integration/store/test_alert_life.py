@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.policy.actor import at_the_terminal
-from oldhost_sync.policy.alert_kinds import KINDS
+from oldhost_sync.policy.rules.alert_kinds import KINDS
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store import alert_events, alerts, audit
 from oldhost_sync.store.alert_decisions import acknowledge_alert, close_alert_by_hand
 from oldhost_sync.store.intake.invalid_submissions import record_refused

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.policy.actor import at_the_terminal
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store import alerts, audit
 from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.outbox import relay_queue

@@ -15,8 +15,8 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from oldhost_sync import IdempotencyConflict, record_change, record_changes, run_in_transaction
-from oldhost_sync.policy.actor import Actor, Channel
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.rules.operator_act import Actor, Channel
 from oldhost_sync.store.errors import ChangesRefused
 from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.invalid_submissions import record_refused

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.oldhost.recovery import Count
-from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.ledger import halt_resolution
 from oldhost_sync.store.ledger.halt_consequences import BACK, FORWARD, UNKNOWN_COUNT, Consequences, read_halt
 from oldhost_sync.store.ledger.operator_commands import decide

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
-from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.ledger.halt_count import note_count
 from oldhost_sync.store.ledger.halt_decision import HaltDecision, read_decision

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.views.load_series import RINGS, LoadSample, read_series, record_sample
 from tests.integration.store.writing import HOST

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import EntityKey
-from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.ledger.operator_commands import decide

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.temporal.writer_health import describe_writer
 from oldhost_sync.worker.release_watch import run_release
 from tests.faults.load import Load

@@ -25,7 +25,7 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.policy.events import OpeningPostponed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.relay.fate_tracer import FateTracer
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.relay import Relay

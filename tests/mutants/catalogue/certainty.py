@@ -19,8 +19,8 @@ RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 MISMATCH = "oldhost_sync/store/ledger/mismatch.py"
 FIRST_CONTACT = "oldhost_sync/oldhost/expected_nonce.py"
 CERTAINTY = "oldhost_sync/store/views/certainty.py"
-LIFECYCLE = "oldhost_sync/policy/session_lifecycle.py"
-COALESCER = "oldhost_sync/policy/coalescer.py"
+LIFECYCLE = "oldhost_sync/policy/machine/session_lifecycle.py"
+COALESCER = "oldhost_sync/policy/queue/coalescer.py"
 
 MUTANTS = (
     # ----------------------------------------------------------------------------------------------- what waits apart
@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         "the pauses of what waits apart do not grow",
-        (Patch("oldhost_sync/policy/apart.py", "PAUSES_MS = (15_000, 60_000, 120_000, 240_000, 480_000, 900_000)", "PAUSES_MS = (15_000,)"),),
+        (Patch("oldhost_sync/policy/rules/apart.py", "PAUSES_MS = (15_000, 60_000, 120_000, 240_000, 480_000, 900_000)", "PAUSES_MS = (15_000,)"),),
         levels=(APART_UNIT,),
     ),
     Mutant(
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         "a decision about what waits apart leaves its pause",
-        (Patch("oldhost_sync/policy/operators.py", "        machine.coalescer.unpark(entity)\n", ""),),
+        (Patch("oldhost_sync/policy/machine/operators.py", "        machine.coalescer.unpark(entity)\n", ""),),
         levels=(APART_UNIT,),
     ),
     Mutant(
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "a newer state of what waits apart begins with no pause",
-        (Patch("oldhost_sync/policy/apart.py", "return min(pause_ms(tries), INHERITED_MS_MAX) if inherits and tries > 1 else 0", "return 0"),),
+        (Patch("oldhost_sync/policy/rules/apart.py", "return min(pause_ms(tries), INHERITED_MS_MAX) if inherits and tries > 1 else 0", "return 0"),),
         levels=(APART,),
     ),
     Mutant(
@@ -122,7 +122,7 @@ MUTANTS = (
     ),
     Mutant(
         "nobody wakes up when the pause of what waits apart is over",
-        (Patch("oldhost_sync/policy/machine.py", "min(self.coalescer.parked.values(), default=None) if self.may_send else None,", "None,"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "min(self.coalescer.parked.values(), default=None) if self.may_send else None,", "None,"),),
         levels=(APART_UNIT,),
     ),
     # ------------------------------------------------------------------------------------------- what a host has said

@@ -62,12 +62,12 @@ MUTANTS = (
     ),
     Mutant(
         "a host that refuses everything makes dead letters",
-        (Patch("oldhost_sync/policy/apart.py", "return passed >= TRIES_MAX - 1 or", "return tries >= TRIES_MAX or"),),
+        (Patch("oldhost_sync/policy/rules/apart.py", "return passed >= TRIES_MAX - 1 or", "return tries >= TRIES_MAX or"),),
         levels=(APART,),
     ),
     Mutant(
         "a refused operation is tried for ever",
-        (Patch("oldhost_sync/policy/apart.py", "return passed >= TRIES_MAX - 1 or tries >= TRIES_ALONE_MAX", "return False"),),
+        (Patch("oldhost_sync/policy/rules/apart.py", "return passed >= TRIES_MAX - 1 or tries >= TRIES_ALONE_MAX", "return False"),),
         levels=(APART,),
     ),
     Mutant(

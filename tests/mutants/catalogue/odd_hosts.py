@@ -23,8 +23,8 @@ SHARED_CONNECTION = "oldhost_sync/oldhost/shared_connection.py"
 RECOVERY = "oldhost_sync/oldhost/recovery.py"
 CONNECTOR = "oldhost_sync/oldhost/connector.py"
 ADDRESS = "oldhost_sync/oldhost/address.py"
-LIFECYCLE = "oldhost_sync/policy/session_lifecycle.py"
-LOST_ANSWERS = "oldhost_sync/policy/lost_answers.py"
+LIFECYCLE = "oldhost_sync/policy/machine/session_lifecycle.py"
+LOST_ANSWERS = "oldhost_sync/policy/machine/lost_answers.py"
 HALT_RESOLUTION = "oldhost_sync/store/ledger/halt_resolution.py"
 HALT_COUNT = "oldhost_sync/store/ledger/halt_count.py"
 SESSION = "activities/session.py"
@@ -169,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         "in a long ban the writer sleeps until its end",
-        (Patch("oldhost_sync/policy/breaker.py", "return min(self.until_ms, self.told_at_ms + self.ask_again_ms)", "return self.until_ms"),),
+        (Patch("oldhost_sync/policy/machine/breaker.py", "return min(self.until_ms, self.told_at_ms + self.ask_again_ms)", "return self.until_ms"),),
         levels=(REFUSING_HOSTS,),
     ),
     # ------------------------------------------------------------------------------------------ how a connection ended

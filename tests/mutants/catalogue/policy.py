@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.mutants.levels import BURST, BY_HAND, RELEASES, SIMULATION, UNIT
 from tests.mutants.mutant import Mutant, Patch
 
-COALESCER = "oldhost_sync/policy/coalescer.py"
-MACHINE = "oldhost_sync/policy/machine.py"
-TURNS = "oldhost_sync/policy/turn_rules.py"
+COALESCER = "oldhost_sync/policy/queue/coalescer.py"
+MACHINE = "oldhost_sync/policy/machine/machine.py"
+TURNS = "oldhost_sync/policy/queue/lanes.py"
 
 MUTANTS = (
     Mutant(
@@ -22,7 +22,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new run counts its session's urgent sends anew",
-        (Patch("oldhost_sync/policy/snapshot.py", '"session": asdict(machine.session),', '"session": {**asdict(machine.session), "urgent_sends": 0},'),),
+        (Patch("oldhost_sync/policy/machine/snapshot.py", '"session": asdict(machine.session),', '"session": {**asdict(machine.session), "urgent_sends": 0},'),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -32,7 +32,7 @@ MUTANTS = (
     ),
     Mutant(
         "a dead letter is decided while another send has it",
-        (Patch("oldhost_sync/policy/operations_in_flight.py", " or self.is_being_sent(change_id)", ""),),
+        (Patch("oldhost_sync/policy/queue/in_flight.py", " or self.is_being_sent(change_id)", ""),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -76,22 +76,22 @@ MUTANTS = (
     ),
     Mutant(
         "breaker closed without asking",
-        (Patch("oldhost_sync/policy/breaker.py", "            self._move(BreakerEvent.DUE)\n", "            self.state = BreakerState.CLOSED\n"),),
+        (Patch("oldhost_sync/policy/machine/breaker.py", "            self._move(BreakerEvent.DUE)\n", "            self.state = BreakerState.CLOSED\n"),),
         levels=(UNIT, SIMULATION),
     ),
     Mutant(
         "a send that nobody took gives up the others",
-        (Patch("oldhost_sync/policy/session_lifecycle.py", "        if event.silent:\n", "        if event:\n"),),
+        (Patch("oldhost_sync/policy/machine/session_lifecycle.py", "        if event.silent:\n", "        if event:\n"),),
         levels=(UNIT,),
     ),
     Mutant(
         "a halt reported after all is ignored",
-        (Patch("oldhost_sync/policy/session_lifecycle.py", "        if isinstance(event, SendEnded) and event.halted:\n", "        if not epoch:\n"),),
+        (Patch("oldhost_sync/policy/machine/session_lifecycle.py", "        if isinstance(event, SendEnded) and event.halted:\n", "        if not epoch:\n"),),
         levels=(UNIT,),
     ),
     Mutant(
         "what waits is carried whatever its size",
-        (Patch("oldhost_sync/policy/snapshot.py", "    fits = few and _fits(waiting, holds)\n", "    fits = few\n"),),
+        (Patch("oldhost_sync/policy/machine/snapshot.py", "    fits = few and _fits(waiting, holds)\n", "    fits = few\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         "nobody watches the promise to emergencies",
-        (Patch("oldhost_sync/policy/promise.py", "if wait >= EMERGENCY_WARNING_MS]", "if wait < 0]"),),
+        (Patch("oldhost_sync/policy/rules/promise.py", "if wait >= EMERGENCY_WARNING_MS]", "if wait < 0]"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -111,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         "a writer that does not follow the database",
-        (Patch("oldhost_sync/policy/operators.py", "        if machine.breaker.state is BreakerState.HALTED and not halted:\n", "        if False and not halted:\n"),),
+        (Patch("oldhost_sync/policy/machine/operators.py", "        if machine.breaker.state is BreakerState.HALTED and not halted:\n", "        if False and not halted:\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -124,12 +124,12 @@ MUTANTS = (
     ),
     Mutant(
         "an LWW key goes by when it is due",
-        (Patch("oldhost_sync/policy/pending_operation.py", "self.first_at_ms if self.ref.priority_class is _LWW else change_id", "self.due_at_ms if self.ref.priority_class is _LWW else change_id"),),
+        (Patch("oldhost_sync/policy/queue/pending_operation.py", "self.first_at_ms if self.ref.priority_class is _LWW else change_id", "self.due_at_ms if self.ref.priority_class is _LWW else change_id"),),
         levels=(UNIT,),
     ),
     Mutant(
         "an inherited LWW change costs TXN its turn",
-        (Patch("oldhost_sync/policy/turns.py", "            self.robin.charge_lww()\n", "            pass\n"),),
+        (Patch("oldhost_sync/policy/queue/lanes.py", "            self.robin.charge_lww()\n", "            pass\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -139,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(
         "a storm of one property goes before the others' changes",
-        (Patch("oldhost_sync/policy/lanes.py", "if self._rotation is None or self._rotation.oldest_is_due:", "if True:"),),
+        (Patch("oldhost_sync/policy/queue/lanes.py", "if self._rotation is None or self._rotation.oldest_is_due:", "if True:"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -154,47 +154,47 @@ MUTANTS = (
     ),
     Mutant(
         "what is too old is forecast as if it had turns only",
-        (Patch("oldhost_sync/policy/lane_walk.py", "OLDEST_FIRST_MS - now_ms", "100 * OLDEST_FIRST_MS - now_ms"),),
+        (Patch("oldhost_sync/policy/forecast/forecast.py", "OLDEST_FIRST_MS - now_ms", "100 * OLDEST_FIRST_MS - now_ms"),),
         levels=(UNIT,),
     ),
     Mutant(
         "a standstill that nobody is told of",
-        (Patch("oldhost_sync/policy/notices.py", "        machine.alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
+        (Patch("oldhost_sync/policy/machine/notices.py", "        machine.alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
         levels=(UNIT,),
     ),
     Mutant(
         "an older release's run gets a newer one's snapshot",
-        (Patch("oldhost_sync/policy/snapshot.py", "range(VERSION_MIN, release + 1)", "range(VERSION_MIN, VERSION + 1)"),),
+        (Patch("oldhost_sync/policy/machine/snapshot.py", "range(VERSION_MIN, release + 1)", "range(VERSION_MIN, VERSION + 1)"),),
         levels=(UNIT,),
     ),
     Mutant(
         "a run of the first release has no mark",
-        (Patch("oldhost_sync/policy/release.py", "range(RELEASE, RELEASE_MIN - 1, -1)", "range(RELEASE, RELEASE_MIN, -1)"),),
+        (Patch("oldhost_sync/policy/machine/release.py", "range(RELEASE, RELEASE_MIN - 1, -1)", "range(RELEASE, RELEASE_MIN, -1)"),),
         levels=(RELEASES,),
     ),
     Mutant(
         "a ban is over when MariaDB's clock says so",
-        (Patch("oldhost_sync/policy/breaker.py", "if left_ms > 0 or now_ms - self.banned_at_ms < self._window_ms():", "if left_ms > 0:"),),
+        (Patch("oldhost_sync/policy/machine/breaker.py", "if left_ms > 0 or now_ms - self.banned_at_ms < self._window_ms():", "if left_ms > 0:"),),
         levels=(SIMULATION,),
     ),
     Mutant(
         "alerts whose activity was ended by hand are forgotten",
-        (Patch("oldhost_sync/policy/alerts.py", "        self._waiting = {**again, **self._waiting}\n", ""),),
+        (Patch("oldhost_sync/policy/machine/alerts.py", "        self._waiting = {**again, **self._waiting}\n", ""),),
         levels=(BY_HAND,),
     ),
     Mutant(
         "a session whose worker has ended waits for each of its sends",
-        (Patch("oldhost_sync/policy/session_lifecycle.py", "        session.lost = True\n        self._give_up_sends()\n", "        session.lost = True\n"),),
+        (Patch("oldhost_sync/policy/machine/session_lifecycle.py", "        session.lost = True\n        self._give_up_sends()\n", "        session.lost = True\n"),),
         levels=(UNIT,),
     ),
     Mutant(
         "a run without a past leaves its predecessor's alerts open",
-        (Patch("oldhost_sync/policy/session_lifecycle.py", "            machine.alerts.disproved_by_a_session()\n", "            pass\n"),),
+        (Patch("oldhost_sync/policy/machine/session_lifecycle.py", "            machine.alerts.disproved_by_a_session()\n", "            pass\n"),),
         levels=(UNIT,),
     ),
     Mutant(
         "time in which nobody ran the writer is a standstill",
-        (Patch("oldhost_sync/policy/notices.py", "gap_ms > NO_PROGRESS_MS + NOT_RUN_MS", "gap_ms < 0"),),
+        (Patch("oldhost_sync/policy/machine/notices.py", "gap_ms > NO_PROGRESS_MS + NOT_RUN_MS", "gap_ms < 0"),),
         levels=(UNIT,),
     ),
 )  # fmt: skip

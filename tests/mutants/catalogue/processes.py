@@ -198,7 +198,7 @@ MUTANTS = (
     ),
     Mutant(
         "the alerts of a new run are numbered by the clock alone",
-        (Patch("oldhost_sync/policy/alerts.py", "        self.sequence = max(self.sequence, sequence)\n", "        pass\n"),),
+        (Patch("oldhost_sync/policy/machine/alerts.py", "        self.sequence = max(self.sequence, sequence)\n", "        pass\n"),),
         levels=(STARTS,),
     ),
 )  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from oldhost_sync.api.situation import Observations, Tone, Word, judge
-from oldhost_sync.policy.alert_kinds import KINDS
-from oldhost_sync.policy.progress import STATES
+from oldhost_sync.policy.machine.progress import STATES
+from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.audit import AuditedAct
 from oldhost_sync.store.ledger.halt_decision import HaltDecision

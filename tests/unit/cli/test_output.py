@@ -14,8 +14,8 @@ from oldhost_sync.cli import completion
 from oldhost_sync.cli.main import run
 from oldhost_sync.cli.output import Screen, rows
 from oldhost_sync.cli.status import StatusFindings, picture
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.intake.rules import DEFAULT_RULES
 from workflows import status_report

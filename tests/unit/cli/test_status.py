@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from oldhost_sync.cli.status import StatusFindings, picture
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.tuning import WriterPolicy
 from workflows import status_report
 
 

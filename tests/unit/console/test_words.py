@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from oldhost_sync.console.words import number, quantity, rendered, span
-from oldhost_sync.policy.phrases import instant
+from oldhost_sync.policy.plain_text import instant
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from oldhost_sync.planner import Plan, Scenario, live_arrivals, live_scenario, rehearse, steady
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.tuning import WriterPolicy
 
 LWW, TXN, EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 NOW_MS = 1_700_000_000_000

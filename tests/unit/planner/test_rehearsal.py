@@ -9,7 +9,7 @@ import pytest
 
 from oldhost_sync.planner import Arrival, Pace, Plan, Scenario, arrivals, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.outlook import OPENING_READS
+from oldhost_sync.policy.forecast.forecast import OPENING_READS
 
 PEAK = Scenario()
 SMALL = Scenario(units=100, changes=400, duration_s=300, bursts=0)

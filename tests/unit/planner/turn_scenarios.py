@@ -12,7 +12,7 @@ from random import Random
 
 from oldhost_sync.planner import Arrival, Plan, Scenario, arrivals, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
+from oldhost_sync.policy.tuning import CONSISTENCY_MS
 
 LWW, TXN = PriorityClass.LWW, PriorityClass.TXN
 PEAK = Scenario()

@@ -8,20 +8,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from oldhost_sync.policy import snapshot
-from oldhost_sync.policy.actions import (
-    CloseSession,
-    LoadOutstanding,
-    OpenSession,
-    Probe,
-    RaiseAlert,
-    RecordAlerts,
-    RecordHalt,
-    Send,
-    StopSends,
-    Sweep,
-)
-from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import (
     BOUND,
     HELD,
@@ -33,11 +19,25 @@ from oldhost_sync.policy.changes import (
     Outcome,
     PriorityClass,
 )
-from oldhost_sync.policy.events import OpeningFailed, OpeningReported, Probed, SendEnded, SendFailed
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.writer_policy import SENDS_IN_FLIGHT_MAX, WriterPolicy
+from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.machine.actions import (
+    CloseSession,
+    LoadOutstanding,
+    OpenSession,
+    Probe,
+    RaiseAlert,
+    RecordAlerts,
+    RecordHalt,
+    Send,
+    StopSends,
+    Sweep,
+)
+from oldhost_sync.policy.machine.breaker import BreakerState
+from oldhost_sync.policy.machine.events import OpeningFailed, OpeningReported, Probed, SendEnded, SendFailed
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.outstanding_changes import Part
+from oldhost_sync.policy.machine.session import Phase
+from oldhost_sync.policy.tuning import SENDS_IN_FLIGHT_MAX, WriterPolicy
 from tests.workflows.books import Books, Reply
 from workflows import messages
 from workflows.messages import from_wire

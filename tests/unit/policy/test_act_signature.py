@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oldhost_sync.policy.act_signature import VALID_MS, actor_of, sign
-from oldhost_sync.policy.actor import Actor, Channel
-from oldhost_sync.policy.operator_act import ActSignature, OperatorAct
+from oldhost_sync.policy.rules.operator_act import VALID_MS, Actor, ActSignature, Channel, OperatorAct, actor_of, sign
 
 KEY, OTHER = "k" * 32, "o" * 32
 NOW = 1_800_000_000_000

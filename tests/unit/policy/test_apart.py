@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.actions import RecordAlerts, Send
-from oldhost_sync.policy.apart import PAUSES_MS, is_given_up, pause_ms
-from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, PriorityClass
-from oldhost_sync.policy.events import SessionOpened
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
-from oldhost_sync.policy.wire_ref import to_wire
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, PriorityClass, to_wire
+from oldhost_sync.policy.machine.actions import RecordAlerts, Send
+from oldhost_sync.policy.machine.events import SessionOpened
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.rules.apart import PAUSES_MS, is_given_up, pause_ms
+from oldhost_sync.policy.rules.operator_act import ActRecorded, OperatorAct
+from oldhost_sync.policy.tuning import WriterPolicy
 
 NOW = 1_700_000_000_000
 

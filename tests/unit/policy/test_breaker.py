@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.breaker import Breaker, BreakerState, IllegalTransition
+from oldhost_sync.policy.machine.breaker import Breaker, BreakerState, IllegalTransition
 
 BAN_MS = 900_000
 NOW_MS = 1_700_000_000_000

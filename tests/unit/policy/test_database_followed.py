@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, EntityKey
-from oldhost_sync.policy.counters import Counters
-from oldhost_sync.policy.events import OpeningHalted, SendEnded
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.operators import Pause
-from oldhost_sync.policy.session import Phase
+from oldhost_sync.policy.machine.breaker import BreakerState
+from oldhost_sync.policy.machine.events import OpeningHalted, SendEnded
+from oldhost_sync.policy.machine.machine import Counters, Machine
+from oldhost_sync.policy.machine.operators import Pause
+from oldhost_sync.policy.machine.session import Phase
 from tests.unit.policy.play import Play
 from tests.workflows.books import Reply
 from workflows.messages import to_wire

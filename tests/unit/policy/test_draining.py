@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.session import Phase
+from oldhost_sync.policy.tuning import WriterPolicy
 from tests.unit.policy.play import START_MS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oldhost_sync.policy.due_heap import DueHeap
+from oldhost_sync.policy.queue.due_heap import DueHeap
 
 
 def test_nothing_is_due_in_an_empty_heap() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy import snapshot
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.tuning import WriterPolicy
 from tests.unit.policy.play import START_MS, Play, sent
 
 MINUTE_MS = 60_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oldhost_sync.policy.failure_detector import REMEMBERED_MS, SLACK_MAX, FailureDetector
+from oldhost_sync.policy.machine.session import REMEMBERED_MS, SLACK_MAX, FailureDetector
 
 
 def wrong(detector: FailureDetector, times: int, at_ms: int = 0) -> FailureDetector:

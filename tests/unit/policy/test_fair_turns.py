@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.preview import upcoming
-from oldhost_sync.policy.rotation import Rotation
-from oldhost_sync.policy.writer_policy import OLDEST_FIRST_MS, OLDEST_TURN_EVERY
+from oldhost_sync.policy.queue.coalescer import upcoming
+from oldhost_sync.policy.queue.lanes import Rotation
+from oldhost_sync.policy.tuning import OLDEST_FIRST_MS, OLDEST_TURN_EVERY
 from tests.unit.policy.test_coalescer import HOUR_S, Room, at
 
 EMERGENCY, TXN, LWW = PriorityClass.EMERGENCY, PriorityClass.TXN, PriorityClass.LWW

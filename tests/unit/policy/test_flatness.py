@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.policy import machine as machine_module
-from oldhost_sync.policy import snapshot
-from oldhost_sync.policy.actions import Send
-from oldhost_sync.policy.ages import CELL_MS, CELLS_MAX, Ages
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
-from oldhost_sync.policy.events import SendEnded, SessionOpened
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import MOVED_AT_ONCE_MAX, SEND_OPERATIONS_MAX, WriterPolicy
+from oldhost_sync.policy.machine import machine as machine_module
+from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.machine.actions import Send
+from oldhost_sync.policy.machine.events import SendEnded, SessionOpened
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.queue.ages import CELL_MS, CELLS_MAX, Ages
+from oldhost_sync.policy.tuning import MOVED_AT_ONCE_MAX, SEND_OPERATIONS_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS
 from workflows import status_report
 

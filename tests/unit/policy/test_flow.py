@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.flow import PACE_SECONDS, RATIO_SECONDS, Flow
-from oldhost_sync.policy.host_state import HostState, host_state
+from oldhost_sync.policy.forecast.rates import PACE_SECONDS, RATIO_SECONDS, Flow
+from oldhost_sync.policy.rules.host_state import HostState, host_state
 
 
 def test_what_waits_drains_at_the_pace_of_the_last_minutes() -> None:

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import Outcome
-from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.breaker import BreakerState
+from oldhost_sync.policy.machine.session import Phase
+from oldhost_sync.policy.tuning import WriterPolicy
 from tests.unit.policy.play import Play
 from tests.workflows.books import OldHost, Reply
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
-from oldhost_sync.policy.lanes import Lane, WeightedRoundRobin
+from oldhost_sync.policy.queue.lanes import Lane, WeightedRoundRobin
 
 U, V = EntityKey("unit", "u"), EntityKey("unit", "v")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.actions import RecordAlerts, RecordHalt
-from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
-from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.operators import Pause, Refused
-from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.writer_policy import (
+from oldhost_sync.policy.machine.actions import RecordAlerts, RecordHalt
+from oldhost_sync.policy.machine.breaker import BreakerState
+from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.operators import Pause, Refused
+from oldhost_sync.policy.machine.session import Phase
+from oldhost_sync.policy.tuning import (
     ALERT_GROWS_MS,
     DEAD_LETTER_ALERTS_MAX,
     NO_PROGRESS_MS,

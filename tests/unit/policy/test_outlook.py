@@ -7,15 +7,14 @@ import pytest
 from oldhost_sync.planner.live_start import live_arrivals, live_scenario
 from oldhost_sync.planner.rehearsal import rehearse
 from oldhost_sync.planner.scenario import Scenario
-from oldhost_sync.policy.actions import RaiseAlert, RecordAlerts, Send
-from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, PriorityClass
-from oldhost_sync.policy.events import OpeningPostponed, SendEnded, SessionOpened
-from oldhost_sync.policy.forecast import Forecast
-from oldhost_sync.policy.load_monitor import urgent
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.outlook import Arrivals, Backlog, outlook
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, WriterPolicy
+from oldhost_sync.policy.forecast.forecast import Arrivals, Backlog, Forecast, outlook
+from oldhost_sync.policy.forecast.rates import urgent
+from oldhost_sync.policy.machine.actions import RaiseAlert, RecordAlerts, Send
+from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.queue.ages import Ages
+from oldhost_sync.policy.tuning import CONSISTENCY_MS, FORECAST_MS, WriterPolicy
 from tests.unit.policy.play import START_MS
 
 BAN_MS = 900_000

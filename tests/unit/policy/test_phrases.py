@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from oldhost_sync.policy.phrases import instant, quantity
+from oldhost_sync.policy.plain_text import instant, quantity
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from rich.text import Text
 from oldhost_sync.cli.output import Screen, print_json, rows
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.logs import PlainLines, json_formatter
-from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.plain_text import plain, plain_markdown
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.user_errors import print_error
 from workflows import status_report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.promise import STEPS_MAX, ClockSteps, Incident, Late, describe
+from oldhost_sync.policy.rules.promise import STEPS_MAX, ClockSteps, Incident, Late, describe
 
 NONE = Late()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oldhost_sync.planner.scenario import Scenario, arrivals
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.quota import EMERGENCIES_PER_MINUTE, Bucket
+from oldhost_sync.policy.rules.quota import EMERGENCIES_PER_MINUTE, Bucket
 
 
 def test_a_minutes_worth_goes_at_once_and_no_more() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.events import OpeningFailed
-from oldhost_sync.policy.notices import NOT_RUN_MS
-from oldhost_sync.policy.writer_policy import NO_PROGRESS_MS
+from oldhost_sync.policy.machine.events import OpeningFailed
+from oldhost_sync.policy.machine.notices import NOT_RUN_MS
+from oldhost_sync.policy.tuning import NO_PROGRESS_MS
 from tests.unit.policy.play import Play
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.changes import HELD, WAITING, ChangeResult, EntityKey
-from oldhost_sync.policy.events import SendEnded
-from oldhost_sync.policy.wire_ref import to_wire
+from oldhost_sync.policy.changes import HELD, WAITING, ChangeResult, EntityKey, to_wire
+from oldhost_sync.policy.machine.events import SendEnded
 from tests.unit.policy.play import Play, sent
 
 

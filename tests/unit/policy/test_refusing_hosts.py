@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.events import OpeningPostponed
-from oldhost_sync.policy.lost_answers import BROKEN_SESSIONS_ALERT, BROKEN_SESSIONS_MS
-from oldhost_sync.policy.writer_policy import REOPEN_MS_MAX
+from oldhost_sync.policy.machine.events import OpeningPostponed
+from oldhost_sync.policy.machine.lost_answers import BROKEN_SESSIONS_ALERT, BROKEN_SESSIONS_MS
+from oldhost_sync.policy.tuning import REOPEN_MS_MAX
 from tests.unit.policy.play import Play
 from tests.unit.policy.test_machine import BAN_MS, closed, told
 from tests.workflows.books import Reply

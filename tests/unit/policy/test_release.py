@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from oldhost_sync.policy import release
-from oldhost_sync.policy.release import is_known_to, release_of_marks, release_of_run
+from oldhost_sync.policy.machine import release
+from oldhost_sync.policy.machine.release import is_known_to, release_of_marks, release_of_run
 
 
 @pytest.fixture

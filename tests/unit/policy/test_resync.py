@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oldhost_sync.policy.resync import states_to_send
+from oldhost_sync.policy.rules.resync import states_to_send
 
 CLASSES = {"status": "LWW", "rate": "LWW", "checked_out": "TXN", "locked_out": "EMERGENCY"}
 State = dict[str, dict[str, object]]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.actions import LoadOutstanding, Send
-from oldhost_sync.policy.breaker import BreakerState
-from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
-from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.wire_ref import to_wire
-from oldhost_sync.policy.writer_policy import SEND_FILL_MS, WriterPolicy
+from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass, to_wire
+from oldhost_sync.policy.machine.actions import LoadOutstanding, Send
+from oldhost_sync.policy.machine.breaker import BreakerState
+from oldhost_sync.policy.machine.events import SendEnded, SendFailed, SessionOpened
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.outstanding_changes import Part
+from oldhost_sync.policy.tuning import SEND_FILL_MS, WriterPolicy
 from tests.unit.policy.play import START_MS, Play, journal, sent
 
 TXN, LWW, EMERGENCY = PriorityClass.TXN, PriorityClass.LWW, PriorityClass.EMERGENCY

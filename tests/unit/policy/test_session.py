@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.breaker import IllegalTransition
-from oldhost_sync.policy.events import SessionOpened
-from oldhost_sync.policy.session import Phase, SessionEvent, SessionState
+from oldhost_sync.policy.machine.breaker import IllegalTransition
+from oldhost_sync.policy.machine.events import SessionOpened
+from oldhost_sync.policy.machine.session import Phase, SessionEvent, SessionState
 
 NOWHERE = [
     (Phase.OPENING, SessionEvent.OPEN),

@@ -10,14 +10,14 @@ from uuid import UUID
 
 import pytest
 
-from oldhost_sync.policy import snapshot
-from oldhost_sync.policy.actions import LoadOutstanding
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.events import OpeningPostponed
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.release import RELEASE
-from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
+from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.machine.actions import LoadOutstanding
+from oldhost_sync.policy.machine.events import OpeningPostponed
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.release import RELEASE
+from oldhost_sync.policy.machine.session import Phase
+from oldhost_sync.policy.tuning import CARRIED_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS, Play
 from tests.workflows.books import Reply
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.apart import PAUSES_MS
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.rules.apart import PAUSES_MS
 from oldhost_sync.store.ledger.setting_apart import Refusals
 
 

@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.explanations import explain
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.temporal.client import TemporalUnavailable, connect
 from oldhost_sync.temporal.writer_client import Cause, WriterBusy, WriterClient, WriterUnavailable

@@ -15,7 +15,7 @@ from temporalio.converter import encode_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PatchActivationInput
 
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.store.worker_presence import Known
 from oldhost_sync.worker import release_watch
 from oldhost_sync.worker.release_watch import (

@@ -10,7 +10,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter
 
 from oldhost_sync.policy.changes import ChangeResult
-from oldhost_sync.policy.events import (
+from oldhost_sync.policy.machine.events import (
     OpeningHalted,
     OpeningPostponed,
     OpeningReported,

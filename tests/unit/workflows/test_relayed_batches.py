@@ -10,8 +10,8 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.tuning import WriterPolicy
 from tests.unit.policy.play import START_MS
 from workflows.messages import to_wire
 from workflows.reception import BATCHES_AT_ONCE_MAX, Relayed

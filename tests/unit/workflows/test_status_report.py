@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.changes import EntityKey
-from oldhost_sync.policy.events import OpeningPostponed
+from oldhost_sync.policy.machine.events import OpeningPostponed
 from tests.unit.policy.play import Play
 from tests.workflows.books import SETTLE_MS, Reply
 from workflows import status_report

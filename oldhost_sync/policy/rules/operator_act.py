@@ -1,0 +1,160 @@
+"""An operator's act: one value for the update, the database that records it, and the machine that follows it; who acts;
+and the API's signature.
+
+Any client of Temporal can send an act in any name, but not sign it. The signature is HMAC-SHA256 with a key that the
+API and the workers share. It covers the whole act, the host, the channel, the time and a value used once, so it is
+valid for no other act, host or time, and only once. The API makes it, and it is checked where the act is recorded; the
+workflow only carries it.
+"""
+
+# Annotations are values here, not text; see workflows/messages.py.
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, WireRef, from_wire
+
+# An operator's decisions about a dead letter: send it again, give it up, or (only if it is unsure) count it as applied.
+# The first two also about a change that waits apart.
+LETTER_ACTS = ("retry", "discard", "confirm")
+
+
+@dataclass
+class ActSignature:
+    """The API's signature of an act (`sign`): `nonce` was never used before, `digest` is in hexadecimal."""
+
+    nonce: str = ""
+    signed_at_ms: int = 0
+    digest: str = ""
+
+
+@dataclass
+class OperatorAct:
+    """Input of `record_decision`: made durable before the machine follows it. `action`: pause, resume, flush, retry,
+    discard, confirm, resolve, or the writer's own halt.
+
+    `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when the halt
+    is resolved. `decision_id` identifies the act, so that a later run that repeats it finds it done. `epoch`: that
+    of the session whose send halts, or of the halt that the operator who resolves it was shown; 0: none. `channel`: how
+    the act arrived, as its sender says; `signature` proves it, and the name.
+    """
+
+    host: str
+    action: str
+    operator: str
+    reason: str
+    change_id: int | None = None
+    mode: str | None = None
+    entity: list[str] | None = None
+    decision_id: str = ""
+    unsettled: list[int] = field(default_factory=list)
+    epoch: int = 0
+    channel: str = ""
+    signature: ActSignature | None = None
+
+    @property
+    def entity_key(self) -> EntityKey | None:
+        return EntityKey(*self.entity) if self.entity else None
+
+
+@dataclass
+class ActRecorded:
+    """Result of `record_decision`: `ref`, the change that waits again (retry); `refused`, why nothing was done;
+    `fates`, those of the `unsettled` changes, from the database; `halted`, the halt's text with what OldHost expects
+    now; `epoch`, the one that a resolve began; `apart`: the change was no dead letter, it waited apart.
+    """
+
+    ref: WireRef | None = None
+    entity: list[str] | None = None
+    message: str = ""
+    refused: str = ""
+    fates: list[ChangeResult] = field(default_factory=list)
+    halted: str = ""
+    epoch: int = 0
+    apart: bool = False
+
+    @property
+    def change(self) -> ChangeRef | None:
+        """Raises ValueError if it is not a valid ref."""
+        return from_wire(self.ref) if self.ref is not None else None
+
+    @property
+    def entity_key(self) -> EntityKey | None:
+        return EntityKey(*self.entity) if self.entity else None
+
+
+class Channel(StrEnum):
+    """How an act arrived. `command-line` and `temporal` are unproven: the sender says so, or nothing else is known."""
+
+    API = "api"
+    CONSOLE = "console"
+    COMMAND_LINE = "command-line"
+    TEMPORAL = "temporal"
+    WRITER = "writer"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts, and through which channel. `verified`: the API has checked the token of this name; None: it
+    is not a person's name. `doubt`: why a name that arrived through Temporal is not verified.
+    """
+
+    name: str
+    channel: Channel
+    verified: bool | None
+    doubt: str = ""
+
+
+def at_the_terminal(name: str) -> Actor:
+    """The actor of a typed command: anyone who may run commands can give any name."""
+    return Actor(name, Channel.COMMAND_LINE, verified=False)
+
+
+# Allows for clocks that differ, and for an act that waits while the database is down. An older one may be replayed.
+VALID_MS = 10 * 60 * 1000
+_SIGNED_CHANNELS = frozenset({Channel.API, Channel.CONSOLE})
+_PURPOSE = "oldhost-sync operator's act 1"
+
+
+def sign(act: OperatorAct, key: str, *, now_ms: int, nonce: str) -> ActSignature:
+    """The signature of `act` with `key`; `nonce`: text that was never used before."""
+    unsigned = ActSignature(nonce, now_ms)
+    return ActSignature(nonce, now_ms, _digest(act, unsigned, key))
+
+
+def actor_of(act: OperatorAct, keys: Sequence[str], *, now_ms: int) -> Actor:
+    """Who acts, judged by the signature alone. Whether its nonce was used before, only the database can tell."""
+    if act.action == "halt":  # only the writer itself halts
+        return Actor(act.operator, Channel.WRITER, verified=None)
+    doubt = _doubt(act, keys, now_ms)
+    if not doubt:
+        return Actor(act.operator, Channel(act.channel), verified=True)
+    said = Channel.COMMAND_LINE if act.channel == Channel.COMMAND_LINE else Channel.TEMPORAL
+    return Actor(act.operator, said, verified=False, doubt=doubt)
+
+
+def _doubt(act: OperatorAct, keys: Sequence[str], now_ms: int) -> str:
+    """Why the name is not verified; empty when it is."""
+    signature = act.signature
+    if signature is None or not signature.digest:
+        return "not signed"
+    if not keys:
+        return "the worker has no key to check the signature (SYNC_ACT_KEYS)"
+    given = signature.digest.encode(errors="backslashreplace")  # untrusted text
+    fits = [hmac.compare_digest(_digest(act, signature, key).encode(), given) for key in keys]
+    if not any(fits) or act.channel not in _SIGNED_CHANNELS:
+        return "the signature does not fit"
+    if abs(now_ms - signature.signed_at_ms) > VALID_MS:
+        return f"signed more than {VALID_MS // 60_000} minutes ago, or the clocks differ"
+    return ""
+
+
+def _digest(act: OperatorAct, signature: ActSignature, key: str) -> str:
+    bound = [
+        *(_PURPOSE, act.channel, act.host, act.action, act.operator, act.reason),
+        *(act.change_id, act.mode, act.entity, act.epoch, signature.signed_at_ms, signature.nonce),
+    ]
+    return hmac.new(key.encode(), json.dumps(bound).encode(), hashlib.sha256).hexdigest()
