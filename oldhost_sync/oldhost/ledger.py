@@ -67,7 +67,7 @@ class InDoubt:
 class TakenOver:
     """What a takeover found. `next_nonce` None: OldHost was never asked. Waits in milliseconds from now.
 
-    `settle_wait_ms`: for the newest row that may have been written. A row that was marked and taken back before a byte
+    `settle_wait_ms`: for the newest row that may have been written. A row that was marked and uncounted before a byte
     was written, or that OldHost refused, can't be applied late and needs no wait.
     `ban_told_ms_ago`: when OldHost last said how long the ban lasts; negative: the clock was set back since.
     `halted`: why nothing may be sent; None while an operator's `resolve` waits for the comparison that follows.
@@ -190,13 +190,13 @@ class Ledger(Protocol):
         `again`: OldHost has certainly not taken the previous send (busy, or never written), so it does not count.
         """
 
-    def give_back(self, epoch: int, answered: Answered | None, beyond: int) -> ChangeResult | None:
+    def release_nonces(self, epoch: int, answered: Answered | None, beyond: int) -> ChangeResult | None:
         """Record an answer, as `advance` does, and release every nonce beyond `beyond`: their changes wait again.
 
         Raises InvariantViolated if a byte of one of them may have been written.
         """
 
-    def take_back(self, epoch: int, marked: Reserved, said: Said | None = None) -> None:
+    def uncount_send(self, epoch: int, marked: Reserved, said: Said | None = None) -> None:
         """`marked` was marked SENT by this epoch and OldHost has certainly not taken it: that does not count as a send.
         `said`: the answer that refused it; None: not one byte was written.
 

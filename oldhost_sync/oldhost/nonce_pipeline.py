@@ -6,12 +6,12 @@ rows are in doubt at any moment (I6).
 
 Ordinary sends reserve in the order of their sequence, and so do urgent ones, which have a sequence of their own. An
 urgent one is sent before everything ordinary that is not on the wire:
-the thread that holds the wire gives back all later nonces, during its operation if another one can still be marked,
+the thread that holds the wire releases all later nonces, during its operation if another one can still be marked,
 else after it. The urgent send reserves them, and the other sends reserve again. Operations bound when the session
 began keep their nonces (up to `bound_until`).
 
 A session ends in one of two ways. *closed*: nothing more is written. *draining*: the operation on the wire finishes,
-one more that is already marked SENT may follow, and all other nonces are given back.
+one more that is already marked SENT may follow, and all other nonces are released.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SendStep(Enum):
 
     SEND = auto()  # it holds the wire
     MARK = auto()  # the operation before its first one is on the wire: mark its first one now
-    RESERVE = auto()  # its nonces were given back: reserve again
+    RESERVE = auto()  # its nonces were released: reserve again
     OVER = auto()  # the session ended
 
 
@@ -242,7 +242,7 @@ class NoncePipeline:
 
     @property
     def _fixed(self) -> int:
-        """The last nonce that can't be given back."""
+        """The last nonce that can't be released."""
         return max(self._on_wire, self._next - 1, self._bound_until)
 
     @property
@@ -263,8 +263,8 @@ class NoncePipeline:
         with self._gate:
             return self._urgent_waits and bool(self._in_the_way)
 
-    def to_give_back(self, *, rejected: bool) -> int | None:
-        """Which nonces the holder of the wire must give back: all beyond the one returned; None if there are none.
+    def to_release(self, *, rejected: bool) -> int | None:
+        """Which nonces the holder of the wire must release: all beyond the one returned; None if there are none.
 
         After a rejection all of them, so that the ledger decides again: a change reserved behind it may now be held.
         """
@@ -278,7 +278,7 @@ class NoncePipeline:
             ends = draining or any(self._is_over(place) for place in owners)
             return beyond if owners and (rejected or gives_way or ends) else None
 
-    def gave_back(self, beyond: int) -> None:
+    def released(self, beyond: int) -> None:
         """The ledger has released all nonces beyond this one: their sends reserve again, in the same order."""
         with self._gate:
             for nonce, (place, _) in list(self._claimed.items()):

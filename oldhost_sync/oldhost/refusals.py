@@ -55,25 +55,25 @@ class Unwritten:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`takes_back`: this send does not count; `bans`: nothing is sent for a while; `halts`: an operator must decide."""
+    """`uncounts`: this send does not count; `bans`: nothing is sent for a while; `halts`: an operator must decide."""
 
-    takes_back: bool
+    uncounts: bool
     bans: bool = False
     halts: bool = False
 
 
 _REFUSALS: dict[type[Answer | Unwritten], Refusal] = {
-    Unwritten: Refusal(takes_back=True),
-    Gap: Refusal(takes_back=True),
-    Busy: Refusal(takes_back=True),
-    ConnectionInUse: Refusal(takes_back=True),
-    Banned: Refusal(takes_back=True, bans=True),
-    Replay: Refusal(takes_back=True, bans=True),
-    Unlisted: Refusal(takes_back=False),
-    Ambiguous: Refusal(takes_back=False),
+    Unwritten: Refusal(uncounts=True),
+    Gap: Refusal(uncounts=True),
+    Busy: Refusal(uncounts=True),
+    ConnectionInUse: Refusal(uncounts=True),
+    Banned: Refusal(uncounts=True, bans=True),
+    Replay: Refusal(uncounts=True, bans=True),
+    Unlisted: Refusal(uncounts=False),
+    Ambiguous: Refusal(uncounts=False),
 }
 # Only another writer can have used the nonce.
-_REPLAY_OF_A_FIRST_SEND = Refusal(takes_back=True, bans=True, halts=True)
+_REPLAY_OF_A_FIRST_SEND = Refusal(uncounts=True, bans=True, halts=True)
 
 
 def refusal(operation: Reserved, answer: Answer | Unwritten) -> Refusal:

@@ -5,7 +5,7 @@ written only if it was marked SENT less than a second ago. While OldHost works o
 to N-1 and marks N+1, shortly before N's answer is expected (`answer_times.py`). So the socket never waits for the
 database, and at most two rows are in doubt (I6).
 
-For an urgent send, after a rejection, and when its time is over, operations that are not on the wire give back their
+For an urgent send, after a rejection, and when its time is over, operations that are not on the wire release their
 nonces, in a transaction that records an answer: the last one, or (for an urgent send that came in time to be marked
 before it) the one before. The send then waits until it may reserve again.
 """
@@ -94,7 +94,7 @@ class RunningSend:
                     self._send_holding_the_wire()
                     self._record_pending()
                 self._lose_nonces()
-            self._take_back()
+            self._uncount_send()
         except InvariantViolated as error:
             self._refused.violated(error)
         except LedgerError as error:
@@ -169,7 +169,7 @@ class RunningSend:
         return step
 
     def _lose_nonces(self) -> None:
-        """Queue the changes whose nonces were given back for new ones, in the same order."""
+        """Queue the changes whose nonces were released for new ones, in the same order."""
         while self._operations and not self._pipeline.holds(self._place, self._operations[-1].nonce):
             lost = self._operations.pop()
             self._fates.pop(lost.change_id, None)
@@ -184,7 +184,7 @@ class RunningSend:
         began = self._clock()
         try:
             self._lose_nonces()
-            while not self._give_back() and self._operations and self._send_next():
+            while not self._release_nonces() and self._operations and self._send_next():
                 self._beat()  # waits call it when they wake up, and each answer may come sooner
         except BaseException as error:
             self._shared.close(f"{type(error).__name__}: {error}")  # before another thread gets the wire
@@ -214,19 +214,19 @@ class RunningSend:
             return False
         return True
 
-    def _give_back(self) -> bool:
-        """Give back the nonces of what is not on the wire if another send goes first. True: this send has none left."""
+    def _release_nonces(self) -> bool:
+        """Release the nonces of what is not on the wire if another send goes first. True: this send has none left."""
         rejected = self._pending is not None and isinstance(self._pending.answer, Rejected)
-        if self._pipeline.to_give_back(rejected=rejected) is None:
+        if self._pipeline.to_release(rejected=rejected) is None:
             return False
         self._pipeline.lock_nonces(self._beat)
         try:
-            beyond = self._pipeline.to_give_back(rejected=rejected)
+            beyond = self._pipeline.to_release(rejected=rejected)
             if beyond is None or not (self._pending is None or self._wait_recorded(self._pending.operation.nonce - 1)):
                 return False
             answered = self._take_pending()
-            self._record(answered, lambda: self._ledger.give_back(self._shared.epoch, answered, beyond))
-            self._pipeline.gave_back(beyond)
+            self._record(answered, lambda: self._ledger.release_nonces(self._shared.epoch, answered, beyond))
+            self._pipeline.released(beyond)
         finally:
             self._pipeline.unlock_nonces()
         self._lose_nonces()
@@ -343,7 +343,7 @@ class RunningSend:
         if self._marked is not None or not self._pipeline.is_open:
             following = None
         if following is not None and self._pipeline.gives_way:
-            self._give_back()  # so that the urgent operation is marked when the answer arrives
+            self._release_nonces()  # so that the urgent operation is marked when the answer arrives
             following = None
         if self._pending is None and following is None:
             return
@@ -394,10 +394,10 @@ class RunningSend:
         self._shared.close("an earlier answer could not be recorded")
         return False
 
-    def _take_back(self) -> None:
-        """Take back an operation that was marked but not written: it stays bound; its next send counts as the first."""
+    def _uncount_send(self) -> None:
+        """An operation that was marked but not written stays bound; its next send counts as the first."""
         if self._marked is not None:
-            self._ledger.take_back(self._shared.epoch, self._marked)
+            self._ledger.uncount_send(self._shared.epoch, self._marked)
 
 
 @dataclass(slots=True)
@@ -429,8 +429,10 @@ class RefusedSend:
         try:
             if follows.bans:
                 self._ban(operation, answer, follows, said)
-            elif follows.takes_back:
-                self.shared.retry(lambda: self.shared.ledger.take_back(self.shared.epoch, operation, said), self.beat)
+            elif follows.uncounts:
+                self.shared.retry(
+                    lambda: self.shared.ledger.uncount_send(self.shared.epoch, operation, said), self.beat
+                )
             elif isinstance(answer, Unlisted) and said is not None:
                 self.shared.retry(lambda: self.shared.ledger.note_answer(self.shared.epoch, operation, said), self.beat)
         except (Fenced, LedgerUnavailable):
@@ -456,10 +458,10 @@ class RefusedSend:
         """
         why = f"{why_ended(operation, answer)}; that could not be recorded: {type(error).__name__}: {error}"
         self.halted = self.halted or f"invariant violated: {why}"
-        if refusal(operation, answer).takes_back:
+        if refusal(operation, answer).uncounts:
             self.never_taken = None if operation.sends else operation.change_id
             with contextlib.suppress(LedgerError):
-                self.shared.ledger.take_back(self.shared.epoch, operation)
+                self.shared.ledger.uncount_send(self.shared.epoch, operation)
         self.shared.halt(self.halted)
 
     def _ban(self, operation: Reserved, answer: Answer | Unwritten, follows: Refusal, said: Said | None) -> None:
@@ -467,7 +469,7 @@ class RefusedSend:
             return self.shared.ledger.ban(
                 self.shared.epoch,
                 self.shared.ban_seconds(answer),
-                refused=operation if follows.takes_back else None,
+                refused=operation if follows.uncounts else None,
                 said=said,
                 halt=self.halted or None,
                 expected=answer.expected if isinstance(answer, Replay) else None,

@@ -53,8 +53,8 @@ class SessionLimits:
     ban_seconds: float = 900.0
     # How long an operation waits at a free wire for the one that must be sent before it.
     predecessor_seconds: float = 10.0
-    # A send lasts at most this long and gives back the rest: well below the writer's limit for a send (120 s), however
-    # slow OldHost is, and however many emergencies are sent first.
+    # A send lasts at most this long and releases the nonces of the rest: well below the writer's limit for a send
+    # (120 s), however slow OldHost is, and however many emergencies are sent first.
     send_seconds: float = 30.0
     # How often a waiting thread wakes up, to heartbeat and to check that the session still exists.
     look_up_seconds: float = 0.5

@@ -107,7 +107,7 @@ class Halts(LedgerSuite):
         before, after = self.reserve(world, epoch, world.record("u1"), world.record("u1"))
         world.ledger.advance(epoch, None, before)
         world.ledger.advance(epoch, None, after)
-        world.ledger.take_back(epoch, after)
+        world.ledger.uncount_send(epoch, after)
         world.ledger.ban(epoch, 900, refused=before, halt="another client wrote", expected=502)
         assert world.decide("resolve", mode="resend") == ""
         waiting = [ChangeResult(before.change_id, WAITING), ChangeResult(after.change_id, WAITING)]

@@ -64,7 +64,7 @@ class Sending(LedgerSuite):
         first, second, third = self.reserve(world, epoch, *ids)
         world.ledger.advance(epoch, None, first)
         world.ledger.advance(epoch, None, second)
-        assert world.ledger.give_back(epoch, applied(first), 501) == ChangeResult(first.change_id, "APPLIED", 501)
+        assert world.ledger.release_nonces(epoch, applied(first), 501) == ChangeResult(first.change_id, "APPLIED", 501)
         assert (world.row(502), world.row(503), world.counts()) == (None, None, (501, 502))
         assert world.archived() == [502], "a mark is kept as evidence"
         again = self.reserve(world, epoch, third.change_id, second.change_id)
@@ -79,7 +79,7 @@ class Sending(LedgerSuite):
         taken = world.ledger.take_over("another")
         world.ledger.advance(taken.epoch, None, replace(first, sends=1))
         with pytest.raises(InvariantViolated):
-            world.ledger.give_back(taken.epoch, None, 500)
+            world.ledger.release_nonces(taken.epoch, None, 500)
         assert world.row(501) == (first.change_id, "SENT", first.body)
         assert world.ledger.fates([second.change_id]) == [ChangeResult(second.change_id, WAITING)]
 
@@ -88,7 +88,7 @@ class Sending(LedgerSuite):
         world.ledger.advance(epoch, None, first)
         world.ledger.take_over("another")
         with pytest.raises(Fenced):
-            world.ledger.give_back(epoch, applied(first), 501)
+            world.ledger.release_nonces(epoch, applied(first), 501)
 
     def test_nothing_is_marked_behind_a_nonce_that_was_given_back(self, world: LedgerWorld, epoch: int) -> None:
         first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
@@ -129,12 +129,12 @@ class Sending(LedgerSuite):
     def test_what_was_marked_but_never_written_counts_as_never_sent(self, world: LedgerWorld, epoch: int) -> None:
         (operation,) = self.reserve(world, epoch, world.record())
         world.ledger.advance(epoch, None, operation)
-        world.ledger.take_back(epoch, operation)
+        world.ledger.uncount_send(epoch, operation)
         taken = world.ledger.take_over("next")
         world.ledger.reconcile(taken.epoch, 501)
         assert self.reserve(world, taken.epoch, operation.change_id)[0].sends == 0
 
-    @pytest.mark.parametrize("says", ["take_back", "ban"])
+    @pytest.mark.parametrize("says", ["uncount_send", "ban"])
     def test_a_send_taken_back_twice_is_taken_back_once(self, world: LedgerWorld, epoch: int, says: str) -> None:
         """The answer of the first time was lost. The send of the epoch before is still in doubt."""
         (operation,) = self.reserve(world, epoch, world.record())
@@ -147,7 +147,7 @@ class Sending(LedgerSuite):
             if says == "ban":
                 world.ledger.ban(taken.epoch, 0, refused=again)
             else:
-                world.ledger.take_back(taken.epoch, again)
+                world.ledger.uncount_send(taken.epoch, again)
         after = world.ledger.take_over("after")
         fate = ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)
         assert world.ledger.reconcile(after.epoch, 502).fates == [fate]

@@ -21,7 +21,7 @@ class Takeover(LedgerSuite):
             lambda: world.ledger.advance(epoch, applied(first), second),
             lambda: world.ledger.reconcile(epoch, 501),
             lambda: world.ledger.halt(epoch, "zombie"),
-            lambda: world.ledger.take_back(epoch, first),
+            lambda: world.ledger.uncount_send(epoch, first),
         ):
             with pytest.raises(Fenced):
                 act()
@@ -140,7 +140,7 @@ class Takeover(LedgerSuite):
         first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
         world.ledger.advance(epoch, None, first)
         world.ledger.advance(epoch, applied(first), second)
-        world.ledger.take_back(epoch, second)
+        world.ledger.uncount_send(epoch, second)
         taken = world.ledger.take_over("next")
         assert (taken.settle_wait_ms, taken.may_be_late, taken.final_nonces) == (0, False, [502])
 

@@ -62,8 +62,8 @@ class _Ledger(MariaLedger):
             self.world.sometimes.hit("zombie fenced at SENT")
             raise
 
-    def give_back(self, epoch: int, answered: Any, beyond: int) -> Any:
-        fate = super().give_back(epoch, answered, beyond)
+    def release_nonces(self, epoch: int, answered: Any, beyond: int) -> Any:
+        fate = super().release_nonces(epoch, answered, beyond)
         rejected = fate is not None and fate.outcome == "DEAD"
         self.world.sometimes.hit("gave back after a rejection" if rejected else "gave back what was reserved")
         return fate

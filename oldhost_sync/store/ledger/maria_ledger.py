@@ -188,7 +188,7 @@ class MariaLedger:
 
         return self._run(step)
 
-    def give_back(self, epoch: int, answered: Answered | None, beyond: int) -> ChangeResult | None:
+    def release_nonces(self, epoch: int, answered: Answered | None, beyond: int) -> ChangeResult | None:
         def step(connection: Connection) -> ChangeResult | None:
             fate = None
             if answered is None or not consumed(answered.answer):
@@ -196,14 +196,14 @@ class MariaLedger:
             if answered is not None:
                 fate = self._record(connection, epoch, answered, sending=False)
             written = connection.exec_driver_sql(sql.MAY_BE_WRITTEN_BEYOND, (self._host, beyond)).scalar()
-            check(written is None, f"nonce {written} can't be given back: it may have been used")
+            check(written is None, f"nonce {written} can't be released: it may have been used")
             self._release_beyond(connection, beyond, "another operation was sent before it")
             connection.exec_driver_sql(sql.SET_NEXT_NONCE, (beyond + 1, self._host))
             return fate
 
         return self._run(step)
 
-    def take_back(self, epoch: int, marked: Reserved, said: Said | None = None) -> None:
+    def uncount_send(self, epoch: int, marked: Reserved, said: Said | None = None) -> None:
         def step(connection: Connection) -> None:
             lock(connection, self._host, epoch)
             self._uncount(connection, epoch, marked, said)
@@ -292,7 +292,7 @@ class MariaLedger:
         kept = connection.exec_driver_sql(
             sql.ARCHIVE_ONE, ("its nonce was not consumed", self._host, operation.nonce, operation.change_id)
         )
-        check(kept.rowcount == 1, f"nonce {operation.nonce} is not in the ledger, so it can't be given back")
+        check(kept.rowcount == 1, f"nonce {operation.nonce} is not in the ledger, so it can't be released")
         connection.exec_driver_sql(sql.DELETE_ONE, (self._host, operation.nonce))
         self._release_beyond(connection, operation.nonce, "the nonce before it was not consumed")
 

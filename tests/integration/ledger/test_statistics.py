@@ -92,11 +92,11 @@ def all_steps(world: MariaWorld) -> None:
     for operation in operations[:10]:
         ledger.advance(epoch, answered, operation)
         answered = Answered(operation, Applied(operation.nonce + 1))
-    ledger.give_back(epoch, answered, operations[9].nonce)
+    ledger.release_nonces(epoch, answered, operations[9].nonce)
     first, second, *_ = reserved(world, epoch, ids)
     ledger.advance(epoch, None, first)
     ledger.advance(epoch, None, second)
-    ledger.take_back(epoch, second)
+    ledger.uncount_send(epoch, second)
     ledger.check_known(epoch, ids[-1], world.accepted_at_ms(ids[-1]))
     epoch = ledger.take_over("second").epoch
     found = ledger.reconcile(epoch, first.nonce + 1)

@@ -136,7 +136,7 @@ def test_killed_at_any_call_nothing_is_lost_and_nothing_sent_twice(
 
 
 LEDGER_CALLS = {
-    "take_over", "adopt_first", "reconcile", "reserve", "advance", "take_back", "note_answer", "ban", "halt",
+    "take_over", "adopt_first", "reconcile", "reserve", "advance", "uncount_send", "note_answer", "ban", "halt",
 }  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def test_a_refusal_is_kept_when_the_database_is_away_for_a_moment(stage: Stage, 
     lost: list[str] = []
 
     def hook(call: str, when: str) -> None:
-        if (call, when) == ("take_back", moment) and not lost:
+        if (call, when) == ("uncount_send", moment) and not lost:
             lost.append(call)
             raise LedgerUnavailable("CommitUncertain: a test")
 

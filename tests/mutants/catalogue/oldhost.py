@@ -128,7 +128,7 @@ MUTANTS = (
     ),
     Mutant(
         "a send that was refused as busy counts",
-        (Patch("oldhost_sync/oldhost/refusals.py", "    Busy: Refusal(takes_back=True),\n", "    Busy: Refusal(takes_back=False),\n"),),
+        (Patch("oldhost_sync/oldhost/refusals.py", "    Busy: Refusal(uncounts=True),\n", "    Busy: Refusal(uncounts=False),\n"),),
         levels=(UNIT, SIMULATION),
     ),
     Mutant(
@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         "an urgent operation is marked only when the one before it has ended",
-        (Patch(SEND, "            self._give_back()  # so that the urgent operation is marked when the answer arrives\n", ""),),
+        (Patch(SEND, "            self._release_nonces()  # so that the urgent operation is marked when the answer arrives\n", ""),),
         levels=(GIVING_WAY,),
     ),
     Mutant(

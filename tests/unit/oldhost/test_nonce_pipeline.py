@@ -167,7 +167,7 @@ def test_urgent_sends_that_gave_back_their_nonces_reserve_again_in_their_order(
     for nonce, place in ((1, first), (2, second)):
         free.enter(place)
         free.claim(place, {nonce: 100 + nonce})
-    free.gave_back(0)
+    free.released(0)
     gate.meanwhile = lambda: free.leave(first)
     assert free.lock_to_reserve(second, [102], no_beat)
     assert gate.now > 0

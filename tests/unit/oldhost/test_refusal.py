@@ -24,17 +24,17 @@ from oldhost_sync.policy.changes import PriorityClass
 FIRST = Reserved(501, 1, "key", b"{}", "unit", "u1", "checked_in", PriorityClass.TXN)
 AGAIN = Reserved(501, 1, "key", b"{}", "unit", "u1", "checked_in", PriorityClass.TXN, sends=1)
 
-NOT_TAKEN = Refusal(takes_back=True)
+NOT_TAKEN = Refusal(uncounts=True)
 TABLE = [
     (FIRST, Busy(1.0), NOT_TAKEN),
     (FIRST, ConnectionInUse(), NOT_TAKEN),
     (FIRST, Gap(500), NOT_TAKEN),
     (FIRST, Unwritten("gone"), NOT_TAKEN),
-    (FIRST, Banned(640.0), Refusal(takes_back=True, bans=True)),
-    (FIRST, Replay(502, 900.0), Refusal(takes_back=True, bans=True, halts=True)),
-    (AGAIN, Replay(502, 900.0), Refusal(takes_back=True, bans=True)),
-    (FIRST, Unlisted("status 500"), Refusal(takes_back=False)),
-    (FIRST, Ambiguous("silence"), Refusal(takes_back=False)),
+    (FIRST, Banned(640.0), Refusal(uncounts=True, bans=True)),
+    (FIRST, Replay(502, 900.0), Refusal(uncounts=True, bans=True, halts=True)),
+    (AGAIN, Replay(502, 900.0), Refusal(uncounts=True, bans=True)),
+    (FIRST, Unlisted("status 500"), Refusal(uncounts=False)),
+    (FIRST, Ambiguous("silence"), Refusal(uncounts=False)),
 ]
 
 
