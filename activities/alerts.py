@@ -20,8 +20,8 @@ from oldhost_sync.policy.machine.actions import RaiseAlert
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
 from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.read.host_condition import read_ban
 from oldhost_sync.store.transactions import run_in_transaction, told
-from oldhost_sync.store.views.ban import read_ban
 from workflows import messages
 
 logger = logging.getLogger(__name__)

@@ -24,13 +24,13 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.resync import oldest_unfinished, request_resync
 from oldhost_sync.store.ledger.maria_ledger import read_fates
 from oldhost_sync.store.ledger.operator_commands import awaits_count, decide
-from oldhost_sync.store.ledger.writer_state import PersistedState, read_persisted_state, stops
 from oldhost_sync.store.outbox.outstanding_changes import (
     IdPage,
     emergencies_page,
     entity_page,
     outstanding_page,
 )
+from oldhost_sync.store.read.live_load import PersistedState, read_persisted_state, stops
 from oldhost_sync.store.transactions import run_in_transaction
 from workflows import messages
 from workflows.messages import NightlyResync, to_wire

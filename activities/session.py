@@ -39,11 +39,11 @@ from oldhost_sync.policy.machine.events import (
 from oldhost_sync.settings import SettingsError
 from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.ledger.halt_count import halted_by_count, note_count
-from oldhost_sync.store.ledger.machine_clock import MachineClock, steady_clock
+from oldhost_sync.store.ledger.halt import halted_by_count, note_count
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
-from oldhost_sync.store.session_recorder import SessionRecorder
+from oldhost_sync.store.ledger.reconciliation import MachineClock, steady_clock
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.workers import SessionRecorder
 from oldhost_sync.telemetry import WorkerMetrics
 from oldhost_sync.traces.change_spans import operation_span
 from oldhost_sync.traces.span import Span

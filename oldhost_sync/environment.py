@@ -16,8 +16,7 @@ from dotenv import dotenv_values
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.settings import Settings, load_settings
-from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.prerequisites import check_database
+from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.transactions import run_in_transaction
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.host_state import HOST_STATES, HostState
 from oldhost_sync.policy.rules.promise import APPLIED_BOUNDS_MS
-from oldhost_sync.store.views.host_figures import HostFigures, Waiting
+from oldhost_sync.store.read.figures import HostFigures, Waiting
 
 _WAIT_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400)
 _CALL_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)

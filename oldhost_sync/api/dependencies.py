@@ -20,13 +20,13 @@ from oldhost_sync.api.writer_link import WriterLink
 from oldhost_sync.api.writes import GroupCommit
 from oldhost_sync.policy.rules.quota import Quotas
 from oldhost_sync.policy.tuning import WriterPolicy
-from oldhost_sync.store.views import overview
+from oldhost_sync.store.read import host_condition
 from oldhost_sync.traces.tracer import Tracer
 
 
 class BookCount:
     """The books, counted at a limited rate: counting is slow if many changes are kept, and many clients may ask at
-    once. All requests within a few seconds share one `overview.read_status`.
+    once. All requests within a few seconds share one `host_condition.read_status`.
     """
 
     def __init__(self, host: str, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,7 +41,7 @@ class BookCount:
         async with self._looking:
             now = self._clock()
             if self._seen is None or now >= self._seen[0]:
-                books = await self._database.run(lambda connection: overview.read_status(connection, self._host))
+                books = await self._database.run(lambda connection: host_condition.read_status(connection, self._host))
                 ended = self._clock()
                 self._seen = (ended + max(limits.BOOKS_SECONDS, (ended - now) / limits.BOOKS_SHARE_MAX), books)
             return self._seen[1]

@@ -11,7 +11,7 @@ from oldhost_sync.policy.limits import (
     PAYLOAD_DEPTH_MAX,
     STATEMENT_SECONDS_MAX,
 )
-from oldhost_sync.store.views.units import STATUS_KEY_SUFFIX
+from oldhost_sync.store.intake.change_recorder import STATUS_KEY_SUFFIX
 
 # A payload has at most 30 KiB; the rest is for escapes and the envelope.
 REQUEST_BODY_BYTES_MAX = 64 * 1024

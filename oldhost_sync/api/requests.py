@@ -29,10 +29,9 @@ from oldhost_sync.fields.json_text import DUPLICATE_NAME, NOT_JSON, check_json, 
 from oldhost_sync.fields.text import read_key
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import INTEGER_MAX, KEY_LENGTH_MAX, KEY_PATTERN
-from oldhost_sync.store.views.change_feed import END_US, FeedCursor
-from oldhost_sync.store.views.change_list import ChangeFilter
-from oldhost_sync.store.views.scheduled_list import BEGINNING as SOONEST
-from oldhost_sync.store.views.scheduled_list import ScheduledPlace
+from oldhost_sync.store.read.change_feed import END_US, FeedCursor
+from oldhost_sync.store.read.change_list import BEGINNING as SOONEST
+from oldhost_sync.store.read.change_list import ChangeFilter, ScheduledPlace
 
 # ---------------------------------------------------------------------------------------------------------------- query
 

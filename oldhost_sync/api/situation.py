@@ -15,8 +15,8 @@ from typing import Any
 from oldhost_sync.policy.plain_text import instant, quantity
 from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
-from oldhost_sync.store.views.host_condition import HostCondition
-from oldhost_sync.store.views.worker_silence import worker_silence
+from oldhost_sync.store.read.host_condition import HostCondition
+from oldhost_sync.store.read.sessions import worker_silence
 
 
 class Word(StrEnum):

@@ -22,9 +22,8 @@ from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.text import read_name
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.plain_text import quantity
+from oldhost_sync.store.access import MINUTES_KEPT, last_uses, usage_of_tokens
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
-from oldhost_sync.store.last_uses import last_uses
-from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
 from oldhost_sync.user_errors import WRONG, CliError
 
 # 256 random bits can't be guessed, so a plain SHA-256 of them is safe in a setting.

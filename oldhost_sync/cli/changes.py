@@ -16,7 +16,7 @@ from oldhost_sync.explanations import explain
 from oldhost_sync.policy.changes import CHANGE_ID_MAX
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Settings
-from oldhost_sync.store.views import change_status, entity_history
+from oldhost_sync.store.read import change_status, entities
 from oldhost_sync.temporal.writer_client import WriterError
 from oldhost_sync.user_errors import FAILED, CliError, print_error
 
@@ -85,7 +85,7 @@ def find(
     """Where an entity's changes are: what the database has, and where they are in the writer."""
     config = settings()
     key = (entity_type, entity) if entity_type else entity_of(entity)
-    found = in_database(config, lambda connection: entity_history.read_entity(connection, config.host, *key))
+    found = in_database(config, lambda connection: entities.read_entity(connection, config.host, *key))
     try:
         writer, why_not = query(config, "find", *key), None
     except WriterError as error:

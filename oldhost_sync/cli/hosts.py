@@ -19,7 +19,7 @@ from oldhost_sync.store.transactions import run_in_transaction
 
 if TYPE_CHECKING:
     from oldhost_sync.api.routes.hosts import HostLine
-    from oldhost_sync.store.views.host_condition import HostCondition
+    from oldhost_sync.store.read.host_condition import HostCondition
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,7 +38,7 @@ def hosts(as_json: AsJson = False) -> None:
 
 async def _lines(config: Settings) -> list[HostLine]:
     from oldhost_sync.api.routes.hosts import HostList, read_conditions
-    from oldhost_sync.store.prerequisites import known_hosts
+    from oldhost_sync.store.engine import known_hosts
 
     with database(config) as engine:
         names = run_in_transaction(engine, known_hosts)

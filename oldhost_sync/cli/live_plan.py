@@ -11,7 +11,7 @@ from oldhost_sync.cli.output import error_console, span
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.planner import Plan, Scenario, live_arrivals, live_scenario, rehearse, steady
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.views.live_load import LiveLoad, read_live_load
+from oldhost_sync.store.read.live_load import LiveLoad, read_live_load
 
 HOUR_MS = 3_600_000
 

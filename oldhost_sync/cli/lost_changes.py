@@ -20,7 +20,7 @@ from oldhost_sync.policy.changes import ChangeRef, from_wire
 from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
-from oldhost_sync.store.views.lost_changes import lost_changes
+from oldhost_sync.store.ledger.reservation import lost_changes
 from oldhost_sync.temporal.client import connect
 from workflows.messages import EnqueueBatch, workflow_id
 

@@ -13,7 +13,8 @@ from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import INTEGER_MAX
 from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.policy.rules.operator_act import Channel
-from oldhost_sync.store.views import overview
+from oldhost_sync.store.read.dead_letters import HELD_COUNTED_MAX
+from oldhost_sync.store.read.dead_letters import list_dead_letters as read_dead_letters
 from oldhost_sync.user_errors import WRONG, CliError
 from workflows.messages import OperatorRequest, ResolveMode
 
@@ -90,7 +91,8 @@ def list_dead_letters(
     """Undecided dead letters, oldest first."""
     config = settings()
     letters = in_database(
-        config, lambda connection: overview.list_dead_letters(connection, config.host, after_id=after, limit=limit)
+        config,
+        lambda connection: read_dead_letters(connection, config.host, after_id=after, limit=limit),
     )
     if as_json:
         print_json(letters)
@@ -140,7 +142,7 @@ def _act(action: str, reason: str, operator: str | None, as_json: bool, **more: 
 
 def _letter(letter: dict[str, Any]) -> tuple[object, ...]:
     entity = f"{letter['entity_type']}/{letter['entity_id']}"
-    or_more = " or more" if letter["held"] >= overview.HELD_COUNTED_MAX else ""
+    or_more = " or more" if letter["held"] >= HELD_COUNTED_MAX else ""
     return (
         str(letter["change_id"]),
         entity,

@@ -11,7 +11,7 @@ from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.store.intake.schedule import cancel_by_operator
-from oldhost_sync.store.views.scheduled_list import list_scheduled
+from oldhost_sync.store.read.change_list import list_scheduled
 from oldhost_sync.user_errors import WRONG, CliError
 
 scheduled = typer.Typer(no_args_is_help=True, help="Scheduled changes: list them, cancel one.")

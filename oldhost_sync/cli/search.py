@@ -13,7 +13,7 @@ from oldhost_sync.cli.writer import query
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import INTEGER_MAX
 from oldhost_sync.store.audit import list_acts
-from oldhost_sync.store.views.search import search as search_all
+from oldhost_sync.store.read.search import search as search_all
 from oldhost_sync.user_errors import FAILED
 
 LISTED_MAX = 200

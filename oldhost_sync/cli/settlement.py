@@ -18,7 +18,7 @@ from oldhost_sync.settings import Settings
 from oldhost_sync.settlement.day_settlement import settle_next
 from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.settlement.verification import Verification, verify
-from oldhost_sync.store.ledger.settled_days import SettledDay, settled_days
+from oldhost_sync.store.ledger.settlement import SettledDay, settled_days
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.user_errors import FAILED, WRONG, CliError
 

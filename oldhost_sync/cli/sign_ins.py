@@ -13,8 +13,8 @@ from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.plain_text import quantity
+from oldhost_sync.store.access import end_sessions_of, open_sessions
 from oldhost_sync.store.audit import record_act
-from oldhost_sync.store.console_sessions import end_sessions_of, open_sessions
 
 ENDED = "end-sign-ins"
 

@@ -26,13 +26,12 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.plain_text import instant, quantity
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.alerts import RaisedAlert
-from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.errors import UnknownHost
 from oldhost_sync.store.outbox.books import Books
-from oldhost_sync.store.prerequisites import check_database
+from oldhost_sync.store.read import host_condition
+from oldhost_sync.store.read.host_condition import HostCondition, read_condition
 from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.store.views import overview
-from oldhost_sync.store.views.host_condition import HostCondition, read_condition
 from oldhost_sync.temporal.writer_client import WriterError
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
@@ -131,7 +130,7 @@ class StatusReader:
             self._engine = engine
         found, condition = run_in_transaction(
             self._engine,
-            lambda connection: (overview.read_status(connection, host), read_condition(connection, host)),
+            lambda connection: (host_condition.read_status(connection, host), read_condition(connection, host)),
         )
         found["books"]["balance"] = Books(**found["books"]).balance
         return found, condition

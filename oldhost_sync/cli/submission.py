@@ -24,12 +24,11 @@ from oldhost_sync.cli.submission_file import Checked, FileLine, check, check_kno
 from oldhost_sync.environment import settings
 from oldhost_sync.policy.limits import BATCH_CHANGES_MAX
 from oldhost_sync.settings import Settings
-from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.errors import EntityRefused, InvalidChange, StoreError
+from oldhost_sync.store.intake.batch_recorder import Result
 from oldhost_sync.store.intake.batch_submission import submit_changes
-from oldhost_sync.store.intake.change_batch import Result
 from oldhost_sync.store.intake.change_recorder import RecordedChange
-from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
 FILE_BYTES_MAX = 512 * 1024 * 1024  # it is in memory while it is checked

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.fields import json_text
 from oldhost_sync.store.errors import InvalidChange
-from oldhost_sync.store.intake.submitted_keys import known_hashes
+from oldhost_sync.store.intake.signals import known_hashes
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields, refusing
 from oldhost_sync.store.transactions import run_in_transaction
 

@@ -23,7 +23,7 @@ from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
 from oldhost_sync.policy.rules.alert_kinds import KINDS, SEVERITIES, AlertKind, may_close
 from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
-from oldhost_sync.store.ledger.halt_decision import read_decision
+from oldhost_sync.store.read.halt import read_decision
 
 ALERTS = f"{PREFIX}/alerts"
 ALERTS_SHOWN = 100

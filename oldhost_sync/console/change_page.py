@@ -20,8 +20,7 @@ from oldhost_sync.console.changes_page import CHANGES
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.store.intake.replacement import Correction
-from oldhost_sync.store.views.change_status import find_fate_of_id
-from oldhost_sync.store.views.payloads import payload_of
+from oldhost_sync.store.read.change_status import find_fate_of_id, payload_of
 
 _CHANGE = CHANGES + "/{change_id}"
 ChangeId = Annotated[RowId, Path()]

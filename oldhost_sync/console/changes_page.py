@@ -21,9 +21,8 @@ from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store.intake.schedule import cancel_by_operator
-from oldhost_sync.store.views.change_list import OUTSTANDING, ChangeFilter, list_changes
-from oldhost_sync.store.views.scheduled_list import list_scheduled
-from oldhost_sync.store.views.search import Hit, search
+from oldhost_sync.store.read.change_list import OUTSTANDING, ChangeFilter, list_changes, list_scheduled
+from oldhost_sync.store.read.search import Hit, search
 
 CHANGES = f"{PREFIX}/changes"
 SCHEDULED = f"{PREFIX}/scheduled"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from oldhost_sync.policy.tuning import EMERGENCY_MS
-from oldhost_sync.store.views.load_series import RINGS, LoadSample
+from oldhost_sync.store.read.figures import RINGS, LoadSample
 
 WIDTH, HEIGHT = 600, 120
 COLUMNS_MAX = 180

@@ -19,8 +19,7 @@ from oldhost_sync.console.forms import read_fields, read_form
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
-from oldhost_sync.store.views.dead_letter_groups import ids_of_group, list_groups
-from oldhost_sync.store.views.overview import HELD_COUNTED_MAX, dead_letters_of
+from oldhost_sync.store.read.dead_letters import HELD_COUNTED_MAX, dead_letters_of, ids_of_group, list_groups
 
 DEAD_LETTERS = f"{PREFIX}/dead-letters"
 GROUP = f"{DEAD_LETTERS}/group"

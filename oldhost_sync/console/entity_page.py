@@ -17,7 +17,7 @@ from oldhost_sync.console.changes_page import entity_address
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
-from oldhost_sync.store.views.entity_comparison import compare_entity
+from oldhost_sync.store.read.entities import compare_entity
 
 EntityType = Annotated[Name, Path()]
 EntityId = Annotated[Id, Path()]

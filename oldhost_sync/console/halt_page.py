@@ -12,8 +12,8 @@ from oldhost_sync.console.act_form import HaltAct
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
-from oldhost_sync.store.ledger.halt_consequences import read_halt
-from oldhost_sync.store.views.ban import read_ban
+from oldhost_sync.store.read.halt import read_halt
+from oldhost_sync.store.read.host_condition import read_ban
 
 HALT = f"{PREFIX}/halt"
 

@@ -8,7 +8,7 @@ from oldhost_sync.console.layout import Entry
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.rules.alert_kinds import KINDS, emergencies_that_waited
 from oldhost_sync.policy.tuning import EMERGENCY_MS
-from oldhost_sync.store.ledger.halt_decision import HaltDecision
+from oldhost_sync.store.read.halt import HaltDecision
 
 
 def _entry(page: tuple[str, str]) -> Entry:

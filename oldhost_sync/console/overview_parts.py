@@ -19,7 +19,7 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.forecast.rates import RATES_OVER_MS
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.store.outbox.books import Books
-from oldhost_sync.store.views.load_series import RINGS, LoadSample, read_series
+from oldhost_sync.store.read.figures import RINGS, LoadSample, read_series
 
 NEXT_SHOWN = 10
 # Each is a template of its own in `parts`, and one element of the page.

@@ -10,8 +10,8 @@ from oldhost_sync.api.access.rights import WATCHERS
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
-from oldhost_sync.store.views.ban import Ban, read_ban
-from oldhost_sync.store.views.session_list import NONCES_LOOKED_AT, SessionList, read_sessions
+from oldhost_sync.store.read.host_condition import Ban, read_ban
+from oldhost_sync.store.read.sessions import NONCES_LOOKED_AT, SessionList, read_sessions
 
 STOPS_SHOWN = 20
 # The kinds of alerts that show when nothing could be sent.

@@ -8,8 +8,8 @@ import secrets
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.settings import ApiToken
-from oldhost_sync.store import console_sessions
-from oldhost_sync.store.console_sessions import TokenHolder
+from oldhost_sync.store import access
+from oldhost_sync.store.access import TokenHolder
 
 SECRET_BYTES = 32
 # Long enough to read the terminal and click; short enough that a link in a log is useless.
@@ -25,5 +25,5 @@ def offer_link(connection: Connection, host: str, token: ApiToken) -> str:
     """Store a link that signs the token's owner in once, within LINK_SECONDS; returns its secret."""
     secret = secrets.token_urlsafe(SECRET_BYTES)
     holder = TokenHolder(token.name, token.fingerprint, LINK_SECONDS)
-    console_sessions.offer_link(connection, host, digest_of(secret), holder)
+    access.offer_link(connection, host, digest_of(secret), holder)
     return secret

@@ -24,9 +24,9 @@ from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.sign_in_link import SECRET_BYTES, digest_of
 from oldhost_sync.policy.rules.operator_act import Channel
-from oldhost_sync.store import console_sessions
+from oldhost_sync.store import access
+from oldhost_sync.store.access import TokenHolder
 from oldhost_sync.store.audit import record_act
-from oldhost_sync.store.console_sessions import TokenHolder
 from oldhost_sync.store.errors import StoreError
 
 SECRET_LENGTH_MAX = 64
@@ -94,7 +94,7 @@ class SignIns:
         who = replace(caller, channel=Channel.CONSOLE).operator
 
         def write(connection: Connection) -> None:
-            console_sessions.open_session(connection, self._host, digest, holder)
+            access.open_session(connection, self._host, digest, holder)
             record_act(connection, host=self._host, action=SIGNED_IN, operator=who, reason="")
 
         await self._database.run(write)
@@ -120,11 +120,11 @@ class SignIns:
         self._remember(digest, remembered)
         if is_use and holder.is_due:
             with suppress(Problem, StoreError):  # it is stored with the next use
-                await self._database.run(lambda c: console_sessions.use_session(c, self._host, digest))
+                await self._database.run(lambda c: access.use_session(c, self._host, digest))
         return self._sign_in(digest, remembered)
 
     def _find(self, connection: Connection, digest: bytes) -> TokenHolder | None:
-        return console_sessions.find_session(connection, self._host, digest, self._idle_seconds)
+        return access.find_session(connection, self._host, digest, self._idle_seconds)
 
     async def lasts(self, sign_in: SignIn) -> bool:
         """Whether it has not ended, as of STREAM_LOOK_SECONDS ago at most. While the database is away it goes on."""
@@ -141,7 +141,7 @@ class SignIns:
         with suppress(Problem, StoreError, TimeoutError):
             async with asyncio.timeout(KNOWN_SECONDS_MAX):
                 lasting = await self._database.run(
-                    lambda c: console_sessions.lasting_sessions(c, self._host, asked, self._idle_seconds)
+                    lambda c: access.lasting_sessions(c, self._host, asked, self._idle_seconds)
                 )
                 self._ended = frozenset(asked - lasting)
 
@@ -149,7 +149,7 @@ class SignIns:
         """Sign out, everywhere and at once."""
 
         def write(connection: Connection) -> None:
-            console_sessions.end_session(connection, self._host, sign_in.digest)
+            access.end_session(connection, self._host, sign_in.digest)
             record_act(connection, host=self._host, action=SIGNED_OUT, operator=sign_in.caller.operator, reason="")
 
         await self._database.run(write)
@@ -159,7 +159,7 @@ class SignIns:
     async def use_link(self, secret: str) -> Caller | None:
         """The caller whom this link signs in; it works once. None: it was used, it is too old, or its token is gone."""
         digest = digest_of(secret)
-        holder = await self._database.run(lambda c: console_sessions.use_link(c, self._host, digest))
+        holder = await self._database.run(lambda c: access.use_link(c, self._host, digest))
         return None if holder is None else self._caller(holder)
 
     def _sign_in(self, digest: bytes, remembered: _Remembered) -> SignIn | None:

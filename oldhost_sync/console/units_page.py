@@ -15,8 +15,7 @@ from oldhost_sync.api.requests import read_text_cursor, text_cursor
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX
-from oldhost_sync.store.views.sync_status import PENDING_SYNC, SYNC_FAILED, SYNCED
-from oldhost_sync.store.views.units import UnitFilter, list_units
+from oldhost_sync.store.read.entities import PENDING_SYNC, SYNC_FAILED, SYNCED, UnitFilter, list_units
 
 STATUSES = (PENDING_SYNC, SYNCED, SYNC_FAILED)
 UNITS = f"{PREFIX}/units"

@@ -13,9 +13,9 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.demo.applications import key_of
 from oldhost_sync.planner import Arrival
 from oldhost_sync.store.outbox.books import Books, count_books
+from oldhost_sync.store.read import entities
+from oldhost_sync.store.read.entities import not_synced
 from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.store.views import all_states_and_changes
-from oldhost_sync.store.views.sync_status import not_synced
 
 Record = tuple[str, str, str]  # entity type, entity id, event type
 ADMIN_SECONDS_MAX = 10.0
@@ -103,7 +103,7 @@ def books(engine: Engine, host: str) -> Books:
 
 def _from_database(connection: Connection, host: str) -> Facts:
     shadow: dict[Record, Any] = {}
-    for entity_type, entity_id, state in all_states_and_changes.states(connection, host):
+    for entity_type, entity_id, state in entities.all_states(connection, host):
         shadow.update({(entity_type, entity_id, event_type): payload for event_type, payload in state.items()})
     unsynced = [f"{kind}/{entity_id} is {status}" for (kind, entity_id), status in not_synced(connection, host).items()]
     return Facts(count_books(connection, host), _changes(connection, host), shadow, {}, [], {}, unsynced)
@@ -120,5 +120,5 @@ def _changes(connection: Connection, host: str) -> list[Change]:
             None if row.processed_at is None else row.processed_at.timestamp(),
             row.outcome,
         )
-        for row in all_states_and_changes.changes(connection, host)
+        for row in entities.all_changes(connection, host)
     ]

@@ -13,9 +13,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from oldhost_sync.probes.health import ANSWER_SECONDS_MAX, Need
+from oldhost_sync.store.engine import check_reads, check_writes
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import look
-from oldhost_sync.store.views import readiness
 from oldhost_sync.temporal.writer_health import queue_state
 
 
@@ -52,5 +52,5 @@ def _database_trouble(autocommit_engine: Engine, role: str) -> str:
 
 
 def _check(connection: Connection, role: str) -> None:
-    readiness.check_reads(connection)
-    readiness.check_writes(connection, role)
+    check_reads(connection)
+    check_writes(connection, role)

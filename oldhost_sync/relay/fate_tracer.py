@@ -18,7 +18,7 @@ from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
-from oldhost_sync.store.views.traced_fates import TracedFate, before_news, read_traced_fates
+from oldhost_sync.store.read.traced_fates import TracedFate, before_news, read_traced_fates
 from oldhost_sync.traces.change_spans import fate_spans
 from oldhost_sync.traces.span import Span
 from oldhost_sync.traces.tracer import Tracer

@@ -12,7 +12,7 @@ from oldhost_sync.policy import limits
 from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.outbox.pending_fates import write_pending_fates
-from oldhost_sync.store.views.change_feed import hosts_with_work, number_fates
+from oldhost_sync.store.read.change_feed import hosts_with_work, number_fates
 
 
 class FateWriter:

@@ -22,9 +22,8 @@ from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox.books import check_books
-from oldhost_sync.store.views.host_figures import HostFigures
-from oldhost_sync.store.views.processes import read_workers
-from oldhost_sync.store.views.worker_distance import far_worker
+from oldhost_sync.store.read.figures import HostFigures
+from oldhost_sync.store.read.sessions import far_worker, read_workers
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from oldhost_sync.policy.rules.host_state import host_state
 from oldhost_sync.relay.host_checks import HostChecks
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.views.host_figures import HostFigures, read_figures
+from oldhost_sync.store.read.figures import HostFigures, read_figures
 from oldhost_sync.telemetry import ExportedHost, HostMetrics
 
 LOOK_SECONDS = 10.0

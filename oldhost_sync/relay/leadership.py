@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
-from oldhost_sync.store.outbox.relay_lease import offer_lease, release_lease, renew_leases, take_lease
+from oldhost_sync.store.outbox.relay_queue import offer_lease, release_lease, renew_leases, take_lease
 
 # When the lease of each of this process's hosts ends, in monotonic seconds.
 Renewals = SharedPoll[dict[str, float]]

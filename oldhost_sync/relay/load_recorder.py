@@ -9,7 +9,7 @@ from functools import partial
 from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.views.load_series import RINGS, record_sample
+from oldhost_sync.store.read.figures import RINGS, record_sample
 
 SAMPLE_SECONDS = float(RINGS["1h"].step_s)
 

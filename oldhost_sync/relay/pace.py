@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from oldhost_sync.policy import limits
-from oldhost_sync.store.outbox.retention import RetentionDays
+from oldhost_sync.store.retention import RetentionDays
 
 
 @dataclass(frozen=True, slots=True)

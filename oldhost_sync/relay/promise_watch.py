@@ -22,9 +22,8 @@ from oldhost_sync.relay.clock_difference import ClockDifference
 from oldhost_sync.relay.host_failures import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.views import late_emergencies
-from oldhost_sync.store.views.late_cause import late_cause, no_fault
-from oldhost_sync.store.views.late_emergencies import Ended, HostState, WaitingEmergency
+from oldhost_sync.store.read import late_emergencies
+from oldhost_sync.store.read.late_emergencies import Ended, HostState, WaitingEmergency, late_cause, no_fault
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 
 LOOK_SECONDS = 1.0

@@ -22,10 +22,10 @@ from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.settlement.errors import FolderUnusable
 from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.store import retention
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.ledger.settled_days import last_settled
-from oldhost_sync.store.outbox import retention
+from oldhost_sync.store.ledger.settlement import last_settled
 from oldhost_sync.telemetry import RelayMetrics
 
 ALERT_KIND = "retention-behind"

@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass
 
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.outbox.relay_lease import unserved_hosts
+from oldhost_sync.store.outbox.relay_queue import unserved_hosts
 from oldhost_sync.telemetry import RelayMetrics
 
 logger = logging.getLogger(__name__)

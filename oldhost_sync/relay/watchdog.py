@@ -34,8 +34,7 @@ from oldhost_sync.relay.writers import TemporalDoesNotAnswer, Writers
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
-from oldhost_sync.store.views.processes import read_workers
-from oldhost_sync.store.views.worker_silence import worker_silence
+from oldhost_sync.store.read.sessions import read_workers, worker_silence
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, trouble
 
 logger = logging.getLogger(__name__)

@@ -31,9 +31,8 @@ from oldhost_sync.policy.rules.quota import Quotas
 from oldhost_sync.roles.interpreter import collect_only_what_comes, share_among_threads
 from oldhost_sync.secret_keys import encryption_keys, signing_keys
 from oldhost_sync.settings import Settings, SettingsError, bind_address
-from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.errors import AccessRefused, DatabaseUnavailable, TransactionContended
-from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.temporal import client as temporal
 from oldhost_sync.traces.role_tracer import role_tracer
 

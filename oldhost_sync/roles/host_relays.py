@@ -12,7 +12,7 @@ from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.settings import Settings
-from oldhost_sync.store.outbox.retention import RetentionDays
+from oldhost_sync.store.retention import RetentionDays
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.tracer import Tracer
 

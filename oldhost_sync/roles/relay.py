@@ -40,9 +40,8 @@ from oldhost_sync.roles.interpreter import collect_only_what_comes, share_among_
 from oldhost_sync.roles.stop_signals import stop_signals
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
-from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.errors import AccessRefused, DatabaseUnavailable, TransactionContended
-from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
 from oldhost_sync.temporal import client as temporal
 from oldhost_sync.traces.role_tracer import role_tracer

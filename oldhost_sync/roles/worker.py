@@ -47,9 +47,8 @@ from oldhost_sync.roles.stop_signals import stop_signals
 from oldhost_sync.roles.workflow_slots import WorkflowSlots
 from oldhost_sync.secret_keys import encryption_keys, signing_keys
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
-from oldhost_sync.store.engine import check_server, create_engine
-from oldhost_sync.store.prerequisites import check_database
-from oldhost_sync.store.worker_presence import SAID_EVERY_SECONDS, WorkerPresence
+from oldhost_sync.store.engine import check_database, check_server, create_engine
+from oldhost_sync.store.workers import REPORT_SECONDS, WorkerPresence
 from oldhost_sync.telemetry import WorkerMetrics, show_role
 from oldhost_sync.temporal.client import connect, leave, sdk_runtime, writer_policy
 from oldhost_sync.temporal.search_attributes import Registration
@@ -322,7 +321,7 @@ async def _present(presence: WorkerPresence) -> AsyncIterator[None]:
 
     async def say() -> None:
         while True:
-            await asyncio.sleep(SAID_EVERY_SECONDS)
+            await asyncio.sleep(REPORT_SECONDS)
             await asyncio.to_thread(presence.say)
 
     try:

@@ -17,22 +17,20 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.settlement.errors import FileDamaged, LedgerDiffers
 from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.settlement.settlement_file import PreviousFile, SettlementReader
-from oldhost_sync.store.ledger.ended_operations import (
+from oldhost_sync.store.ledger.settlement import (
     EndedOperation,
+    SettledDay,
+    add_settled,
     end_of,
     ended_on,
     first_ended_on,
     keep_one_snapshot,
-    open_before,
-)
-from oldhost_sync.store.ledger.settled_days import (
-    SettledDay,
-    add_settled,
     last_settled,
     next_to_release,
+    open_before,
     release,
 )
-from oldhost_sync.store.outbox.retention import database_clock
+from oldhost_sync.store.retention import database_clock
 
 # By then a transaction that took its time stamp before midnight has been committed or cut off.
 SETTLED_AFTER = timedelta(minutes=10)

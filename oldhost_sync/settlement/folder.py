@@ -17,8 +17,7 @@ from pathlib import Path
 
 from oldhost_sync.settlement.errors import FileDamaged, FolderUnusable
 from oldhost_sync.settlement.settlement_file import PreviousFile, SettlementReader, write_lines
-from oldhost_sync.store.ledger.ended_operations import EndedOperation
-from oldhost_sync.store.ledger.settled_days import SettledDay
+from oldhost_sync.store.ledger.settlement import EndedOperation, SettledDay
 
 _NAME = re.compile(r"(?P<host>.+)\.(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})\.settlement\.jsonl")
 

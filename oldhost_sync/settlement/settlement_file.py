@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from oldhost_sync.settlement.errors import FileDamaged
-from oldhost_sync.store.ledger.ended_operations import EndedOperation
-from oldhost_sync.store.ledger.settled_days import SettledDay
+from oldhost_sync.store.ledger.settlement import EndedOperation, SettledDay
 
 FORMAT = "oldhost-sync settlement 1"
 # A record has about 180 bytes; a longer line was not written by us.

@@ -26,7 +26,7 @@ from oldhost_sync.stack.ports import pick_port
 from oldhost_sync.stack.processes import Child, EmbeddedServer
 from oldhost_sync.stack.programs import need_program
 from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
-from oldhost_sync.store.accounts import APP_RIGHTS, MIGRATION_RIGHTS
+from oldhost_sync.store.access import APP_RIGHTS, MIGRATION_RIGHTS
 
 INSTALL_ADVICE = "install Debian's mariadb-server-core (or any MariaDB from 10.6 on), or set SYNC_DATABASE_URL"
 # A Unix socket's path may have at most 107 bytes.

@@ -26,9 +26,8 @@ from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, St
 from oldhost_sync.stack.programs import module
 from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.prerequisites import check_database
 
 
 @dataclass(frozen=True, kw_only=True)

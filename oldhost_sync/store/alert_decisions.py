@@ -15,8 +15,8 @@ from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.alert_events import NOW
 from oldhost_sync.store.alerts import RaisedAlert, close_found, find_alert
 from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.columns import storable
 from oldhost_sync.store.tables import alerts
-from oldhost_sync.store.text import storable
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import CHANGE_ID_MAX
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.policy.rules.operator_act import Actor
+from oldhost_sync.store.columns import storable
 from oldhost_sync.store.tables import operator_audit
-from oldhost_sync.store.text import storable
 
 ACTION_LENGTH_MAX = 32
 # A detail may be a sentence that repeats the reason.

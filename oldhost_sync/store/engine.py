@@ -12,20 +12,125 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
+from functools import cache
+from importlib import resources
 from typing import Any, ClassVar
 
 import pymysql.connections
 import pymysql.err
 from sqlalchemy import create_engine as _create_engine
-from sqlalchemy import event
-from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
+from sqlalchemy import event, text
+from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
+from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from oldhost_sync.policy import limits
-from oldhost_sync.store.database_tls import take_tls
-from oldhost_sync.store.demotion import IS_READ_ONLY, leave_demoted, refuse_demoted
-from oldhost_sync.store.errors import DatabaseUnavailable, UnsuitableServer
-from oldhost_sync.store.transactions import ACCESS_ERRORS, error_code, translate
+from oldhost_sync.store.errors import DatabaseUnavailable, SchemaTooOld, UnknownHost, UnsuitableServer
+from oldhost_sync.store.transactions import (
+    ACCESS_ERRORS,
+    OPTION_FORBIDS,
+    error_code,
+    is_demoted,
+    run_in_transaction,
+    translate,
+)
+
+# --------------------------------------------------------------------------------------------------------- database tls
+
+# TLS to MariaDB, by the address's options: which certificates are trusted, and whether the host's name is checked.
+#
+# PyMySQL takes these options in two ways that exclude each other: with `ssl_verify_identity` it ignores the `ssl_ca` of
+# an SQLAlchemy address, so that a good certificate is refused, and without a CA it checks no name. So the options are
+# read here, and PyMySQL is given a finished context. If the address names a CA, certificate and name are checked.
+
+_FILES = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher")
+# The last two both say whether the host's name is checked: PyMySQL's option, and SQLAlchemy's.
+_CHECKS = ("ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname")
+_WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def take_tls(url: URL) -> tuple[URL, ssl.SSLContext | None]:
+    """`url` without the TLS options, and their context; None if there are none.
+
+    Raises UnsuitableServer for an invalid option or a file that can't be used.
+    """
+    given = {name: str(url.query[name]) for name in (*_FILES, *_CHECKS) if name in url.query}
+    if not given:
+        return url, None
+    try:
+        context = _context(given)
+    except OSError as error:  # no such file, or not in PEM
+        named = ", ".join(name for name in _FILES if name in given) or "the system's certificates"
+        raise UnsuitableServer(f"the database address asks for TLS, but {named} can't be used: {error}") from error
+    return url.difference_update_query(given), context
+
+
+def _context(given: dict[str, str]) -> ssl.SSLContext:
+    trusted: dict[str, Any] = {"cafile": given.get("ssl_ca"), "capath": given.get("ssl_capath")}
+    checks = {name: _is_on(name, given[name]) for name in _CHECKS if name in given}
+    named = checks.get("ssl_verify_identity", checks.get("ssl_check_hostname"))
+    checked = checks.get("ssl_verify_cert", bool(named) or any(trusted.values()))
+    if named and not checked:
+        raise UnsuitableServer("the database address turns ssl_verify_cert off: then ssl_verify_identity can't work")
+    context = ssl.create_default_context(**trusted)
+    # The certificates that MariaDB generates itself do not strictly follow RFC 5280.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.check_hostname = checked and named is not False
+    context.verify_mode = ssl.CERT_REQUIRED if checked else ssl.CERT_NONE
+    if "ssl_cert" in given:
+        context.load_cert_chain(given["ssl_cert"], given.get("ssl_key"))
+    if "ssl_cipher" in given:
+        context.set_ciphers(given["ssl_cipher"])
+    return context
+
+
+def _is_on(name: str, value: str) -> bool:
+    found = _WORDS.get(value.lower())
+    if found is None:
+        raise UnsuitableServer(f"the database address has {name}={value}; give it as true or false")
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- demotion
+
+# A server that was demoted: it lives on and answers pings, but its rows grow old.
+#
+# After a planned switchover it is read-only; cut off from its Galera cluster it refuses every statement. Where an
+# address
+# leads to another server from now on, only new connections get there. So such a server counts as away: a new connection
+# to it is refused, one whose statement it refuses is closed with all others of its pool, and what only reads for long
+# asks first whether it is read-only.
+
+# The variable is a number in older servers, a word in newer ones.
+IS_READ_ONLY = "(CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF') OR CAST(@@innodb_read_only AS CHAR) NOT IN ('0', 'OFF'))"
+# For a compound statement.
+REFUSE_READ_ONLY = (
+    f"IF {IS_READ_ONLY} THEN SIGNAL SQLSTATE 'HY000' "
+    f"SET MYSQL_ERRNO = {OPTION_FORBIDS}, MESSAGE_TEXT = 'the server is read-only'; END IF;"
+)
+_REFUSE = f"BEGIN NOT ATOMIC {REFUSE_READ_ONLY} END"
+
+
+def require_primary(connection: Connection) -> None:
+    """Raise DBAPIError, and close the connections of its pool, if the server was demoted."""
+    connection.exec_driver_sql(_REFUSE)
+
+
+def refuse_demoted(is_read_only: bool) -> None:
+    """For a new connection. Raises DatabaseUnavailable."""
+    if is_read_only:
+        raise DatabaseUnavailable("the server is read-only: a replica, or a primary that is being replaced")
+
+
+def leave_demoted(engine: Engine) -> None:
+    """Close the engine's connections as soon as the server refuses a statement because it is not the primary."""
+    listen(engine, "handle_error", _leave)
+
+
+def _leave(context: ExceptionContext) -> None:
+    if is_demoted(context.original_exception):
+        context.is_disconnect = True
+
 
 SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 # Variables that change what our statements do. A connection keeps the server's values of the moment when it began; so
@@ -219,3 +324,87 @@ def version_number(version: str) -> tuple[int, int]:
 
 def _dotted(version: tuple[int, int]) -> str:
     return ".".join(str(part) for part in version)
+
+
+# -------------------------------------------------------------------------------------------------------- prerequisites
+
+# What every role and command needs from the database before it begins: a schema that is not too old, and known hosts.
+#
+# A release works with its own schema and with the next one, because what a migration removes is no longer used by the
+# release before (the rule is in CONTRIBUTING.md). So an older schema is refused, a newer one is not. `oldhost-sync
+# migrate` registers a host by writing its rules: otherwise a mistyped name would show empty books, and begin a ledger.
+
+# The most hosts that an error message names: more than one deployment usually serves.
+HOSTS_NAMED_MAX = 20
+
+_REVISION = text("SELECT MAX(version_num) FROM alembic_version")
+_HOSTS = text("SELECT DISTINCT host FROM event_rules ORDER BY host")
+
+
+@cache
+def needed_revision() -> str:
+    """The schema's revision that this release was written for: the number of its newest migration."""
+    versions = resources.files("migrations").joinpath("versions")
+    return max(file.name[:4] for file in versions.iterdir() if file.name[:4].isdigit())
+
+
+def known_hosts(connection: Connection) -> list[str]:
+    """Every host that `migrate` has registered, sorted by name."""
+    return list(connection.execute(_HOSTS).scalars())
+
+
+def require(connection: Connection, hosts: Sequence[str]) -> None:
+    """`hosts`: SYNC_HOST first. Raises SchemaTooOld or UnknownHost. Without our tables, the database's own error is
+    raised.
+    """
+    found = connection.execute(_REVISION).scalar() or "none"
+    if found < needed_revision() or found == "none":
+        raise SchemaTooOld(
+            f"the database's schema is at revision {found}, and this release needs {needed_revision()}: "
+            "run `oldhost-sync migrate` of this release first"
+        )
+    require_hosts(connection, hosts[:1], named_by="SYNC_HOST")
+    require_hosts(connection, hosts[1:], named_by="SYNC_OLDHOST_URLS")
+
+
+def require_hosts(connection: Connection, hosts: Sequence[str], *, named_by: str) -> None:
+    """Raises UnknownHost if one is not registered; `named_by`: the setting or argument that has its name."""
+    known = known_hosts(connection)
+    for host in hosts:
+        if host not in known:
+            named = ", ".join(known[:HOSTS_NAMED_MAX]) or "none"
+            more = " and others" if len(known) > HOSTS_NAMED_MAX else ""
+            raise UnknownHost(
+                f"{named_by}: the database knows no host {host!r}, only {named}{more}. Correct the name; to add a new "
+                "host, run `oldhost-sync migrate` with its name set"
+            )
+
+
+def check_database(engine: Engine, hosts: Sequence[str]) -> None:
+    """:func:`require` in a transaction of its own. Also raises DatabaseUnavailable."""
+    run_in_transaction(engine, lambda connection: require(connection, hosts))
+
+
+# ------------------------------------------------------------------------------------------------------------ readiness
+
+# Whether the database works for a role: its tables can be read, and the one that it needs most accepts writes.
+
+# Of the other indexes it would read all entries that a long transaction (a `resolve` of many) has not committed.
+_READ = text("SELECT 1 FROM outbox_events FORCE INDEX (PRIMARY) LIMIT 1")
+# They change no row, but are blocked or refused as a write to that table is (a locked table, a read-only server). Only
+# the commit of a changed row would show that none can be committed; the writes that are refused then tell of it.
+_WRITES = {
+    "api": "UPDATE outbox_events SET source = source WHERE id = 0",
+    "relay": "UPDATE relay_lease SET owner = owner WHERE host = ''",
+    "worker": "UPDATE nonce_ledger SET owner = owner WHERE host = ''",
+}
+
+
+def check_reads(connection: Connection) -> None:
+    """Raises if the database is away, or its tables are missing."""
+    connection.execute(_READ)
+
+
+def check_writes(connection: Connection, role: str) -> None:
+    """Raises if the database accepts no writes of this role."""
+    connection.execute(text(f"SET STATEMENT max_statement_time = 1 FOR {_WRITES[role]}"))

@@ -15,8 +15,10 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     Index,
     Integer,
+    SmallInteger,
     String,
     UniqueConstraint,
     and_,
@@ -25,42 +27,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 
 from oldhost_sync.policy import limits
-from oldhost_sync.store.access_tables import operator_audit, token_uses
-from oldhost_sync.store.columns import UtcDateTime, by_host, metadata, of_host, one_of, stamp, table, text_id
-from oldhost_sync.store.ledger_tables import (
-    machine_clocks,
-    nonce_ledger,
-    nonce_requests,
-    nonce_requests_archive,
-    settled_days,
-)
-from oldhost_sync.store.view_tables import (
-    applied_waits,
-    console_sessions,
-    counted_fates,
-    host_sessions,
-    load_samples,
-    sign_in_links,
-    workers,
-)
+from oldhost_sync.store.columns import UtcDateTime, by_host, of_host, one_of, stamp, table, text_id
 
-__all__ = [
-    "applied_waits",
-    "console_sessions",
-    "counted_fates",
-    "host_sessions",
-    "load_samples",
-    "machine_clocks",
-    "metadata",
-    "nonce_ledger",
-    "nonce_requests",
-    "nonce_requests_archive",
-    "operator_audit",
-    "settled_days",
-    "sign_in_links",
-    "token_uses",
-    "workers",
-]
+# -------------------------------------------------------------------------------------------------------------- changes
 
 # The last part of the names of the constraints that bound the size of a state.
 STATE_SIZE = "state_size"
@@ -70,7 +39,7 @@ OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REF
 
 def _shadow_columns(table_name: str) -> list[Any]:
     """The columns of every shadow row. `state` is {event_type: last accepted payload}. Whether OldHost has it is
-    derived when it is read (store/views/sync_status.py): to store it, each fate would have to lock a row that
+    derived when it is read (store/read/entities.py): to store it, each fate would have to lock a row that
     applications may keep locked for long. A change that would make it larger than it may be is refused.
     """
     size = f"OCTET_LENGTH(state) <= {limits.STATE_BYTES_MAX}"
@@ -148,12 +117,12 @@ outbox_events = table(
     # Outstanding changes in id order (rebuild, sweep); changes that ended before a day (retention).
     Index("ix_outbox_events_outstanding", "host", "processed_at", "id"),
     # One entity's or one key's outstanding changes (superseding, I7, `find`); its LWW keys one by one, however many
-    # changes and other event types it has (store/ledger/precedence.py).
+    # changes and other event types it has (store/ledger/reservation.py).
     Index("ix_outbox_events_key", "host", "entity_type", "entity_id", "processed_at", "priority_class", "event_type"),
     # Dead letters and the books.
     Index("ix_outbox_events_outcome", "host", "outcome", "id"),
     # Outstanding, dead or discarded changes, of one entity or entity by entity (sync status, held changes); and the
-    # oldest of one entity by class, however many it has (store/ledger/precedence.py).
+    # oldest of one entity by class, however many it has (store/ledger/reservation.py).
     Index("ix_outbox_events_status", "host", "outcome", "entity_type", "entity_id", "priority_class"),
     # Lists for people, newest first: by class (all three: every change), by event type, of one entity.
     Index("ix_outbox_events_class", "host", "priority_class", "id"),
@@ -263,6 +232,197 @@ event_rules = table(
     one_of("ck_event_rules_priority_class", "priority_class", *CLASSES),
 )
 
+# The active relay of each host. The lease is for efficiency only; two relays are safe (signals are idempotent).
+relay_lease = table(
+    "relay_lease",
+    by_host(),
+    Column("owner", String(255), nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+)
+
+# ----------------------------------------------------------------------------------------------------------- the ledger
+
+nonce_ledger = table(
+    "nonce_ledger",
+    by_host(),
+    # next_nonce: the next to be bound; NULL: OldHost was never asked. last_applied_nonce: all nonces up to it are used.
+    Column("next_nonce", BigInteger),
+    Column("last_applied_nonce", BigInteger),
+    Column("epoch", BigInteger, nullable=False, server_default=text("0")),
+    Column("owner", String(255)),
+    # When OldHost's last ban was first seen, when it ends by OldHost's own words, and when it last said so.
+    Column("banned_at", UtcDateTime),
+    Column("banned_until", UtcDateTime),
+    Column("ban_told_at", UtcDateTime),
+    # Whether OldHost has agreed with the ledger since: the clock may be set back to within the ban.
+    Column("ban_is_over", Boolean, nullable=False, server_default=text("0")),
+    Column("halted", String(limits.TEXT_LENGTH_MAX)),
+    # The nonce that OldHost expected at the halt, as shown to operators: a `resolve` is valid only for this one.
+    Column("halted_expected_nonce", BigInteger),
+    # The nonce that an answer called applied while it named a next one that is not beyond it. So OldHost has our
+    # operations up to it, whatever its count is: no `resolve` sends them again.
+    Column("count_fell_at", BigInteger),
+    # Until when a reservation looks for operations that OldHost refused (setting_apart.py).
+    Column("apart_until", UtcDateTime),
+    # An operator's `resolve` that waits until OldHost can be probed; and the epoch that the last one began.
+    Column("resolve_mode", String(8)),
+    Column("resolved_epoch", BigInteger),
+    # When an operator last ended a halt, and the id of the newest change that the writer had at the next opening.
+    # What is missing in the database is given up if it is older by both, since the clock may have been ahead.
+    Column("losses_accepted_at", UtcDateTime),
+    Column("losses_accepted_id", BigInteger),
+    # The number of the last transaction that decided fates; raised under this row's lock, so in commit order.
+    Column("fate_sequence", BigInteger, nullable=False, server_default=text("0")),
+    stamp("updated_at"),
+    CheckConstraint("next_nonce > last_applied_nonce", name="ck_nonce_ledger_order"),
+)
+
+# When each machine's monotonic clock was zero, by this database's clock (store/ledger/reconciliation.py).
+machine_clocks = table(
+    "machine_clocks",
+    by_host(),
+    Column("machine", text_id(64), primary_key=True),
+    Column("began_at", UtcDateTime, nullable=False),
+    stamp("seen_at"),
+)
+
+
+def _request_columns() -> list[Any]:
+    return [
+        Column("idempotency_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+        Column("change_id", BigInteger, nullable=False),
+        Column("epoch", BigInteger, nullable=False),
+        Column("body", mysql.MEDIUMBLOB, nullable=False),
+        Column("status", String(16), nullable=False),
+        Column("sends", Integer, nullable=False, server_default=text("0")),
+        stamp("created_at"),
+        Column("sent_at", UtcDateTime),
+        Column("completed_at", UtcDateTime),
+        Column("answer", String(limits.TEXT_LENGTH_MAX)),
+        # The status of a complete answer that did not end the operation; its words are in `answer`. `said_send`: to
+        # which of its sends it was given; 0: to one that does not count.
+        Column("said_status", Integer),
+        Column("said_send", Integer),
+        # Some answer to one of its sends said that the nonce is used: it is never sent with it again.
+        Column("said_used", Boolean, nullable=False, server_default=text("0")),
+        # How many answers refused this operation without using the nonce, as far as they told.
+        Column("refused", Integer, nullable=False, server_default=text("0")),
+    ]
+
+
+nonce_requests = table(
+    "nonce_requests",
+    by_host(),
+    Column("nonce", BigInteger, primary_key=True, autoincrement=False),
+    *_request_columns(),
+    UniqueConstraint("host", "idempotency_key", name="uq_nonce_requests_idempotency_key"),
+    one_of("ck_nonce_requests_status", "status", "RESERVED", "SENT", "APPLIED", "FAILED", "UNSURE"),
+    Index("ix_nonce_requests_status", "host", "status", "nonce"),
+    Index("ix_nonce_requests_change", "host", "change_id"),
+    # Operations that ended on a day (settlement).
+    Index("ix_nonce_requests_completed", "host", "completed_at", "nonce"),
+)
+
+# Evidence: rows that no longer bind their nonce (rejected without consuming it, or undone by an operator), and rows
+# whose change is old enough to be deleted (retention).
+nonce_requests_archive = table(
+    "nonce_requests_archive",
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    of_host(),
+    Column("nonce", BigInteger, nullable=False),
+    *_request_columns(),
+    stamp("archived_at"),
+    Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
+    Index("ix_nonce_requests_archive_change", "host", "change_id"),
+    # The operations that a nonce had before the present one.
+    Index("ix_nonce_requests_archive_nonce", "host", "nonce"),
+    # Operations that ended on a day, or were archived on it without an answer (settlement, retention).
+    Index("ix_nonce_requests_archive_completed", "host", "completed_at", "nonce"),
+    Index("ix_nonce_requests_archive_archived", "host", "archived_at", "nonce"),
+)
+
+# The days whose settlement file was written, without a gap. `sha256`: of the whole file, also in the next day's file.
+# `released_at`: when the file was found to agree with the ledger, so that retention may delete those rows.
+settled_days = table(
+    "settled_days",
+    by_host(),
+    Column("day", Date, primary_key=True),
+    Column("sha256", mysql.BINARY(32), nullable=False),
+    Column("records", BigInteger, nullable=False),
+    stamp("settled_at"),
+    Column("released_at", UtcDateTime),
+)
+
+# ------------------------------------------------------------------------------------------------- operators and tokens
+
+operator_audit = table(
+    "operator_audit",
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    of_host(),
+    Column("action", String(32), nullable=False),
+    Column("operator", String(limits.OPERATOR_LENGTH_MAX), nullable=False),
+    Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
+    Column("change_id", BigInteger),
+    Column("detail", JSON),
+    stamp("created_at"),
+    # The channel of the act, and whether its name was verified (NULL: no person's name).
+    Column("channel", String(16), nullable=False),
+    Column("verified", Boolean),
+    Index("ix_operator_audit_created", "host", "created_at"),
+    Index("ix_operator_audit_change", "host", "change_id"),
+    Index("ix_operator_audit_action", "host", "action", "id"),
+)
+
+
+def _token_columns() -> list[Any]:
+    """The token that it was made with: its name, and the SHA-256 of the token's SHA-256 in the settings."""
+    return [
+        Column("token_name", String(64), nullable=False),
+        Column("token_fingerprint", mysql.BINARY(32), nullable=False),
+        stamp("created_at"),
+        Column("expires_at", UtcDateTime, nullable=False),
+    ]
+
+
+# Who is signed in to the console, by the SHA-256 of the cookie; signing out deletes the row.
+console_sessions = table(
+    "console_sessions",
+    by_host(),
+    Column("digest", mysql.BINARY(32), primary_key=True),
+    *_token_columns(),
+    stamp("seen_at"),
+    Index("ix_console_sessions_expires", "host", "expires_at"),
+)
+
+# Links that sign in once (development), by the SHA-256 of their secret; using one deletes the row.
+sign_in_links = table(
+    "sign_in_links",
+    by_host(),
+    Column("digest", mysql.BINARY(32), primary_key=True),
+    *_token_columns(),
+    Index("ix_sign_in_links_expires", "host", "expires_at"),
+)
+
+# When each API token was last used; `fingerprint`: of the token (settings.ApiToken).
+token_uses = table(
+    "token_uses",
+    by_host(),
+    Column("fingerprint", mysql.BINARY(32), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("last_used_at", UtcDateTime, nullable=False),
+)
+
+# What each token used in each of the last 60 minutes (store/access.py): a ring buffer; `minute`: since 1970.
+token_usage = table(
+    "token_usage",
+    by_host(),
+    Column("token_name", text_id(64), primary_key=True),
+    Column("slot", Integer, primary_key=True, autoincrement=False),
+    *(Column(name, BigInteger, nullable=False) for name in ("minute", "requests", "changes", "emergencies", "refused")),
+)
+
+# --------------------------------------------------------------------------------------------------------------- alerts
+
 alerts = table(
     "alerts",
     Column("id", BigInteger, primary_key=True, autoincrement=True),
@@ -327,14 +487,6 @@ alert_closings = table(
     Index("ix_alert_closings_closed", "host", "closed_at"),
 )
 
-# The active relay of each host. The lease is for efficiency only; two relays are safe (signals are idempotent).
-relay_lease = table(
-    "relay_lease",
-    by_host(),
-    Column("owner", String(255), nullable=False),
-    Column("expires_at", UtcDateTime, nullable=False),
-)
-
 # Incidents in which emergencies were late; at most one is open. `_ended`: those with a fate, `_waiting`: those without,
 # as last seen. Late: half of the promise (warned), all of it (breached).
 late_emergencies = table(
@@ -353,3 +505,74 @@ late_emergencies = table(
     UniqueConstraint("host", "is_open", name="uq_late_emergencies_open"),
     Index("ix_late_emergencies_started", "host", "started_at"),
 )
+
+# ----------------------------------------------------------------------------------------- what no operation depends on
+
+# Workers, each as it reports itself (store/workers.py); those not seen for a day are deleted. `knows_release`:
+# the newest release of the writer's decisions that it can begin a run with. `round_trip_us`: the shortest of a few
+# round trips to MariaDB at its last report.
+workers = table(
+    "workers",
+    by_host(),
+    Column("name", text_id(255), primary_key=True),
+    stamp("began_at"),
+    stamp("seen_at"),
+    Column("left_at", UtcDateTime),
+    Column("knows_release", SmallInteger, nullable=False),
+    Column("round_trip_us", Integer),
+)
+
+# Each session with OldHost, as its worker recorded it (store/workers.py).
+host_sessions = table(
+    "host_sessions",
+    by_host(),
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("owner", String(255), nullable=False),
+    Column("opened_at", UtcDateTime, nullable=False),
+    Column("opened_at_nonce", BigInteger, nullable=False),
+    Column("ended_at", UtcDateTime),
+    Column("ended_because", String(limits.TEXT_LENGTH_MAX)),
+    Column("lost_replies", Integer, nullable=False, server_default=text("0")),
+)
+
+# Three ring buffers of samples (store/read/figures.py): buckets of `step_s` seconds, overwritten in turn. The next
+# sample counts from `waiting` and `sequence` of the last one.
+load_samples = table(
+    "load_samples",
+    by_host(),
+    Column("step_s", Integer, primary_key=True, autoincrement=False),
+    Column("slot", Integer, primary_key=True, autoincrement=False),
+    Column("at", UtcDateTime, nullable=False),
+    *(Column(name, Integer, nullable=False) for name in ("emergency", "txn", "lww", "accepted", "applied")),
+    Column("emergency_ms", BigInteger, nullable=False),
+    Column("stopped", String(16)),
+    Column("waiting", Integer, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+)
+
+# From accepted to applied: how many changes of each class took up to `upto_ms` (and more than the bound before).
+applied_waits = table(
+    "applied_waits",
+    by_host(),
+    Column("priority_class", String(16), primary_key=True),
+    Column("upto_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("changes", BigInteger, nullable=False),
+    Column("total_ms", BigInteger, nullable=False),
+)
+
+# Up to which fate the relay has counted; and how many changes had final fates by then (store/outbox/books.py):
+# `booked_sequence` and `resolved_epoch` say whether these numbers can be used.
+counted_fates = table(
+    "counted_fates",
+    by_host(),
+    Column("sequence", BigInteger, nullable=False),
+    Column("booked_sequence", BigInteger),
+    Column("resolved_epoch", BigInteger),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=text("0"))
+        for name in ("applied", "superseded", "no_op", "stale", "discarded", "refused")
+    ),
+)
+
+# Of all tables.
+metadata = units.metadata

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.outbox.relay_lease import unserved_hosts
+from oldhost_sync.store.outbox.relay_queue import unserved_hosts
 from oldhost_sync.store.transactions import run_in_transaction
 
 logger = logging.getLogger(__name__)

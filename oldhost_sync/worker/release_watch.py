@@ -1,7 +1,7 @@
 """Two releases of workers side by side: a run of the writer begins with the newest release that all workers at work
 know.
 
-Each worker reports which release it knows (`store/worker_presence.py`) and reads what the others know. A run keeps the
+Each worker reports which release it knows (`store/workers.py`) and reads what the others know. A run keeps the
 release that it began with; if that is no longer the newest that all workers know, the run is asked to continue as a new
 run. A worker that finds a run of a newer release than its own takes no tasks of the writers until that run has ended,
 because it would only fail them. If no worker at work knows that release any more, the run is ended and a new one begun.
@@ -27,7 +27,7 @@ from temporalio.worker import PatchActivationInput
 from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN, is_known_to, release_of_marks
 from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.worker_presence import Known, WorkerPresence
+from oldhost_sync.store.workers import Known, WorkerPresence
 from oldhost_sync.temporal.client import start_writer
 from oldhost_sync.temporal.writer_health import RPC_TIMEOUT, describe_writer, is_running
 from workflows.messages import WORKFLOW_ID_PREFIX, workflow_id

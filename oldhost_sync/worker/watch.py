@@ -26,12 +26,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from oldhost_sync.probes.health import running_during
-from oldhost_sync.store.demotion import require_primary
-from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.engine import create_engine, require_primary
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import is_passing
-from oldhost_sync.store.worker_locks import hold, is_free
-from oldhost_sync.store.worker_presence import WorkerPresence
+from oldhost_sync.store.workers import WorkerPresence, hold, is_free
 from oldhost_sync.temporal.writer_health import RPC_TIMEOUT
 from workflows.messages import session_task_queue, workflow_id
 

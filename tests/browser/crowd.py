@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from oldhost_sync.store.views.load_series import RINGS
+from oldhost_sync.store.read.figures import RINGS
 from tests.faults.product import Product
 
 CHANGES, AT_ONCE, UNITS = 100_000, 20_000, 1_999

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from oldhost_sync.policy.limits import RETENTION_BATCH_ROWS, RETENTION_DAYS
+from oldhost_sync.store import retention
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.outbox import retention
 from tests.faults.product import Product
 from tests.faults.scene import Figures, begin
 

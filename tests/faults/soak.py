@@ -39,8 +39,8 @@ from oldhost_sync.stack.processes import Child
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.books import Books, count_books, kept_books
+from oldhost_sync.store.read.entities import status_expression
 from oldhost_sync.store.schema_migration import migrate
-from oldhost_sync.store.views.sync_status import status_expression
 from oldhost_sync.temporal.client import writer_handle, writer_policy
 from tests.faults import checker
 from tests.faults.database_clock import DatabaseClock

@@ -13,8 +13,8 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.oldhost.ledger import TakenOver
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.ledger.machine_clock import MachineClock
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
+from oldhost_sync.store.ledger.reconciliation import MachineClock
 from tests.conformance.ledger_world import reserved
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.faults.database_clock import DatabaseClock

@@ -12,7 +12,7 @@ from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.machine.actions import Action, Send
 from oldhost_sync.policy.machine.machine import Machine
-from oldhost_sync.store.ledger.statements import CANDIDATES
+from oldhost_sync.store.ledger.reservation import CANDIDATES
 
 _ASKS = CANDIDATES.split("{ids}", maxsplit=1)[0]
 

@@ -20,10 +20,10 @@ from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.queue.coalescer import Coalescer
 from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.rules.alert_cause import cause_of
-from oldhost_sync.store.ledger.operator_statements import CONFIRM_CHANGE, DISCARD_CHANGE, REOPEN_CHANGE
-from oldhost_sync.store.ledger.used_nonce import UNCONFIRMED
+from oldhost_sync.store.ledger.completion import UNCONFIRMED
+from oldhost_sync.store.ledger.operator_commands import CONFIRM_CHANGE, DISCARD_CHANGE, REOPEN_CHANGE
 from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING
-from oldhost_sync.store.views.sync_status import not_synced
+from oldhost_sync.store.read.entities import not_synced
 from tests.simulation import fields
 from tests.simulation.database import PlainEngine
 from tests.simulation.first_come import FirstCome

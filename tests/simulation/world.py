@@ -11,8 +11,8 @@ from oldhost_sync.oldhost.errors import Fenced
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.tuning import WriterPolicy
-from oldhost_sync.store.ledger.machine_clock import MachineClock
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
+from oldhost_sync.store.ledger.reconciliation import MachineClock
 from tests.simulation import patches, store
 from tests.simulation.database import Database
 from tests.simulation.faults import Faults, RandomFaults

@@ -27,12 +27,12 @@ from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.quota import Bucket, Quotas, What
+from oldhost_sync.store.access import Usage, add_usage, forget_old_usage
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.intake.rules import DEFAULT_RULES, rules_of
 from oldhost_sync.store.intake.schedule import due_in_minute, minute_of
 from oldhost_sync.store.intake.validation import Acceptable
-from oldhost_sync.store.token_usage import Usage, add_usage, forget_old_usage
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.credentials import ApiToken, all_tokens, check_names
 from oldhost_sync.probes.health import running_during
+from oldhost_sync.store.access import note_uses
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.last_uses import note_uses
 from oldhost_sync.watched_file import WatchedFile
 
 # As long as the MAC itself (HMAC-SHA256).

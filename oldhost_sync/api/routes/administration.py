@@ -16,9 +16,9 @@ from oldhost_sync.api.requests import Cursor, Limit, json_body, read_body, read_
 from oldhost_sync.api.schemas import AuditEntry, AuditPage
 from oldhost_sync.api.usage_schemas import QuotasOfATokenAMinute, TokenUsed, UsageOfTokens
 from oldhost_sync.api.view_schemas import NewRule, Rule, Rules
+from oldhost_sync.store.access import MINUTES_KEPT, usage_of_tokens
 from oldhost_sync.store.audit import ACTION_LENGTH_MAX, list_acts
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
-from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
 
 EventType = Annotated[Name, Path(examples=["rate_changed"])]
 

@@ -59,11 +59,11 @@ from oldhost_sync.policy.limits import BATCH_CHANGES_MAX, IDEMPOTENCY_KEY_LENGTH
 from oldhost_sync.settings import Role
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, InvalidChange, TransactionContended
 from oldhost_sync.store.intake import schedule
+from oldhost_sync.store.intake.batch_recorder import Item, Result, Unacceptable
 from oldhost_sync.store.intake.batch_submission import submit_changes
-from oldhost_sync.store.intake.change_batch import Item, Result, Unacceptable
 from oldhost_sync.store.intake.change_recorder import SCHEDULED, RecordedChange, record_change
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
-from oldhost_sync.store.views import change_feed, change_status
+from oldhost_sync.store.read import change_feed, change_status
 
 # `:path`, because a key may hold a slash.
 _CHANGE = "/api/changes/{idempotency_key:path}"

@@ -26,8 +26,13 @@ from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.store.intake.replacement import Correction, NoDeadLetter, record_correction
 from oldhost_sync.store.ledger.setting_apart import waits_apart
-from oldhost_sync.store.views import overview
-from oldhost_sync.store.views.dead_letter_groups import ids_of_group, list_groups
+from oldhost_sync.store.read.dead_letters import (
+    dead_letters_of,
+    find_outcome,
+    ids_of_group,
+    list_dead_letters,
+    list_groups,
+)
 from workflows.messages import OperatorRequest
 
 ChangeId = Annotated[RowId, Path(description="The rejected change's id")]
@@ -84,11 +89,11 @@ class DeadLetterRoutes:
         host = self._dependencies.host
         if group is None:
             found = await self._dependencies.database.run(
-                lambda connection: overview.list_dead_letters(connection, host, after_id=after_id, limit=limit + 1)
+                lambda connection: list_dead_letters(connection, host, after_id=after_id, limit=limit + 1)
             )
         else:
             found = await self._dependencies.database.run(
-                lambda connection: overview.dead_letters_of(
+                lambda connection: dead_letters_of(
                     connection,
                     host,
                     ids_of_group(connection, host, group, after_id=after_id, limit=limit + 1),
@@ -213,7 +218,7 @@ def choose(connection: Connection, host: str, change_ids: Sequence[int]) -> list
     """For each id, in order and without duplicates: its fate so far, and whether the change exists."""
     found = []
     for change_id in dict.fromkeys(change_ids):
-        exists, outcome = overview.find_outcome(connection, host, change_id)
+        exists, outcome = find_outcome(connection, host, change_id)
         if exists and outcome is None and waits_apart(connection, host, change_id):
             outcome = WAITS_APART
         found.append((change_id, outcome, exists))

@@ -23,9 +23,8 @@ from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.examples import METRICS
 from oldhost_sync.api.problems import Problem, database_away, database_unsuitable, of_store_error
 from oldhost_sync.api.schemas import Health
+from oldhost_sync.store.engine import check_reads, check_writes, require
 from oldhost_sync.store.errors import CommitUncertain, SchemaTooOld, StoreError, UnknownHost
-from oldhost_sync.store.prerequisites import require
-from oldhost_sync.store.views import readiness
 
 
 class ReadinessLook:
@@ -129,8 +128,8 @@ class HealthRoutes:
 
 def _look(connection: Connection, hosts: Sequence[str]) -> None:
     """Raises when the database is away, takes no writes, lacks tables, or does not know a host."""
-    readiness.check_reads(connection)
-    readiness.check_writes(connection, "api")
+    check_reads(connection)
+    check_writes(connection, "api")
     try:
         require(connection, hosts)
     except (SchemaTooOld, UnknownHost) as error:

@@ -23,7 +23,7 @@ from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.situation import Situation, Word, judge
 from oldhost_sync.api.situation_reader import Observation, Query, observed
 from oldhost_sync.api.writer_link import WriterLink
-from oldhost_sync.store.views.host_condition import HostCondition, read_condition
+from oldhost_sync.store.read.host_condition import HostCondition, read_condition
 
 # The host's name follows one of these prefixes and HOSTS in a path.
 _PREFIXES = ("/api", "/console")

@@ -35,12 +35,11 @@ from oldhost_sync.api.requests import (
 from oldhost_sync.api.schemas import Fate
 from oldhost_sync.api.view_schemas import Entity, SearchHit, SearchHits
 from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX
-from oldhost_sync.store.views import change_status
-from oldhost_sync.store.views.change_list import list_changes
-from oldhost_sync.store.views.entity_comparison import EntityView, compare_entity
-from oldhost_sync.store.views.payloads import note_entity_read, payload_of
-from oldhost_sync.store.views.scheduled_list import list_scheduled
-from oldhost_sync.store.views.search import search
+from oldhost_sync.store.read import change_status
+from oldhost_sync.store.read.change_list import list_changes, list_scheduled
+from oldhost_sync.store.read.change_status import note_entity_read, payload_of
+from oldhost_sync.store.read.entities import EntityView, compare_entity
+from oldhost_sync.store.read.search import search
 
 _CHANGE = "/api/outbox/{change_id}"
 ChangeId = Annotated[RowId, Path(description="The change's id")]

@@ -16,7 +16,8 @@ from oldhost_sync.api.problems import Problem, method_not_allowed
 from oldhost_sync.api.requests import Cursor, Limit, read_body, read_text_cursor, request_key, text_cursor, write_body
 from oldhost_sync.api.schemas import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
 from oldhost_sync.api.writes import accepted_answer, recorded, recorded_answer
-from oldhost_sync.store.views import units as store
+from oldhost_sync.store.intake import change_recorder
+from oldhost_sync.store.read import entities as store
 
 # `:path`, because an id may hold a slash.
 _UNIT = "/api/units/{unit_id:path}"
@@ -46,7 +47,7 @@ class UnitRoutes:
         """Recorded at once, and sent to OldHost in its turn. A newer status replaces one that still waits."""
         body = await read_body(request, UnitStatus)
         key = request_key(request, body.idempotency_key)
-        change = store.status_change(
+        change = change_recorder.status_change(
             host=self._dependencies.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
         )
         self._dependencies.quotas.changes(caller_of(request), [change.event_type])
@@ -60,16 +61,18 @@ class UnitRoutes:
         body = await read_body(request, UnitDetails)
         key = request_key(request, body.idempotency_key)
         host, source = self._dependencies.host, source_of(request)
-        details = store.details_change(
+        details = change_recorder.details_change(
             host=host, unit_id=unit_id, name=body.name, property_id=body.property_id, key=key.text, source=source
         )
         status = None
         if body.status is not None:
-            status_key = key.text + store.STATUS_KEY_SUFFIX
-            status = store.status_change(host=host, unit_id=unit_id, status=body.status, key=status_key, source=source)
+            status_key = key.text + change_recorder.STATUS_KEY_SUFFIX
+            status = change_recorder.status_change(
+                host=host, unit_id=unit_id, status=body.status, key=status_key, source=source
+            )
         made = [change.event_type for change in (details, status) if change is not None]
         self._dependencies.quotas.changes(caller_of(request), made)
-        fn = partial(store.record_details, details=details, status=status)
+        fn = partial(change_recorder.record_details, details=details, status=status)
         recording = self._dependencies.database.run_for_entity(fn, host, details.entity_type, unit_id)
         changes = await recorded(recording, key)
         return accepted_answer(changes[0], changes)

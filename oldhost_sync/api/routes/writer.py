@@ -19,9 +19,9 @@ from oldhost_sync.api.requests import json_body, read_body
 from oldhost_sync.api.schemas import Flush, ReasonedRequest, Resolve
 from oldhost_sync.api.situation_reader import SituationReader
 from oldhost_sync.api.view_schemas import Series, SeriesPoint, Sessions, WriterSituation
-from oldhost_sync.store.ledger.halt_consequences import read_halt
-from oldhost_sync.store.views.load_series import RINGS, read_series
-from oldhost_sync.store.views.session_list import read_sessions
+from oldhost_sync.store.read.figures import RINGS, read_series
+from oldhost_sync.store.read.halt import read_halt
+from oldhost_sync.store.read.sessions import read_sessions
 
 _ACT_ERRORS = (405, 409, 413, 415, 422)
 _SUMMARIES = {

@@ -12,57 +12,273 @@ later transaction (store/intake/batch_submission.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import Enum, auto
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from oldhost_sync.policy import limits
+from oldhost_sync.store.engine import require_hosts
 from oldhost_sync.store.errors import (
     ChangesRefused,
     EntityRefused,
+    IdempotencyConflict,
     InvalidChange,
+    StoreError,
     TransactionContended,
 )
-from oldhost_sync.store.intake.batch_keys import BatchKeys, KeysTaken, places_of
-from oldhost_sync.store.intake.change_batch import (
-    ChangeBatch,
-    Decision,
-    Entity,
-    Group,
-    Item,
-    Result,
-    Unacceptable,
-    decide,
-)
 from oldhost_sync.store.intake.change_recorder import (
-    ENTITY_SHADOW,
+    CHANGE_COLUMNS,
     NO_WAIT,
-    UNIT,
-    UNIT_SHADOW,
+    SCHEDULED_COLUMNS,
     RecordedChange,
-    Shadow,
     all_or_nothing,
     common_values,
+    earlier_change,
+    earlier_schedule,
     newly_recorded,
     newly_scheduled,
-    reach_entity,
     require_connection,
     stored,
     transaction_needed,
 )
 from oldhost_sync.store.intake.rules import classes_of
-from oldhost_sync.store.intake.shadow_writes import StatesTooLarge, parts, write_shadows
-from oldhost_sync.store.intake.state_size import state_too_large
+from oldhost_sync.store.intake.shadow import (
+    ENTITY_SHADOW,
+    UNIT,
+    UNIT_SHADOW,
+    Entity,
+    Shadow,
+    StatesTooLarge,
+    parts,
+    reach_entity,
+    state_too_large,
+    write_shadows,
+)
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
-from oldhost_sync.store.prerequisites import require_hosts
 from oldhost_sync.store.transactions import DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, error_code
+
+# --------------------------------------------------------------------------------------------------------- change batch
+
+# A batch of changes, before the database is asked: which items belong to one entity, and which are refused together.
+#
+# All or nothing for each entity: if one item is refused, no new item of its entity is recorded. An item whose key is in
+# the database already gets its first answer in any case. Within a batch a key identifies one change: the same change
+# again gets the answer of the first, and a different change with the same key is refused.
+
+Result = RecordedChange | StoreError
+# The first answer to a change whose key is known; an IdempotencyConflict; or None if the key is new.
+FirstAnswer = Callable[[Acceptable], Result | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Unacceptable:
+    """An item that is refused because of its own fields; `entity` if that could be read."""
+
+    error: InvalidChange
+    entity: Entity | None = None
+
+
+Item = Acceptable | Unacceptable
+
+
+@dataclass(slots=True)
+class Group:
+    """The items of one entity with their places in the batch, in order; each key once."""
+
+    entity: Entity
+    items: list[tuple[int, Item]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision about one group: the results already known, and the changes to be recorded, all of them or none."""
+
+    results: dict[int, Result]
+    new: list[tuple[int, Acceptable]]
+
+
+class ChangeBatch:
+    """`groups`: what is to be recorded. `results` puts their results into the order of the items."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._count = len(items)
+        # Items that are refused and whose entity is unknown.
+        self._alone: dict[int, Result] = {}
+        # By item that repeats a change: the first item with the same key and change.
+        self._repeats: dict[int, int] = {}
+        groups: dict[Entity, Group] = {}
+        firsts: dict[str, tuple[int, Acceptable]] = {}
+        for index, item in enumerate(items):
+            if isinstance(item, Acceptable):
+                first, change = firsts.setdefault(item.idempotency_key, (index, item))
+                if first != index and change.request_hash == item.request_hash:
+                    self._repeats[index] = first
+                else:
+                    entity = (item.entity_type, item.entity_id)
+                    kept = item if first == index else Unacceptable(_key_taken(item, first), entity)
+                    groups.setdefault(entity, Group(entity)).items.append((index, kept))
+            elif item.entity is None:
+                self._alone[index] = item.error
+            else:
+                groups.setdefault(item.entity, Group(item.entity)).items.append((index, item))
+        self.groups = list(groups.values())
+
+    def results(self, of_groups: Mapping[int, Result]) -> list[Result]:
+        """One result for each item, in their order."""
+        found = {**of_groups, **self._alone}
+        for index, first in self._repeats.items():
+            answer = found[first]
+            found[index] = replace(answer, duplicate=True) if isinstance(answer, RecordedChange) else answer
+        return [found[index] for index in range(self._count)]
+
+
+def decide(group: Group, first_answer: FirstAnswer) -> Decision:
+    """Decide which changes of the group are recorded now."""
+    results: dict[int, Result] = {}
+    new: list[tuple[int, Acceptable]] = []
+    for index, item in group.items:
+        known = item.error if isinstance(item, Unacceptable) else first_answer(item)
+        if known is not None:
+            results[index] = known
+        elif isinstance(item, Acceptable):
+            new.append((index, item))
+    refused = [index for index, result in results.items() if isinstance(result, StoreError)]
+    if refused:
+        results |= {index: EntityRefused(refused[0]) for index, _ in new}
+        new = []
+    return Decision(results, new)
+
+
+def _key_taken(change: Acceptable, first: int) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"idempotency key {change.idempotency_key} is also that of item {first} of the batch, a different change"
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- batch keys
+
+# The idempotency keys of a batch: which are new, and what the others were used for.
+
+# Taken keys cause no error, and are not returned.
+_TAKE_KEYS = "INSERT IGNORE INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES "
+_KEY_ROW = "(%s, %s, %s)"
+_KEYS_HAVE_ROWS = "INSERT INTO submitted_keys (host, idempotency_key, is_scheduled, row_id) VALUES "
+_KEY_WITH_ROW = "(%s, %s, FALSE, %s)"
+_ROWS_OF_KEYS = (
+    "SELECT idempotency_key, is_scheduled, row_id FROM submitted_keys FORCE INDEX (PRIMARY) "
+    "WHERE host = %s AND idempotency_key IN "
+)
+_ROWS = {
+    "outbox_events": f"SELECT {CHANGE_COLUMNS} FROM outbox_events FORCE INDEX (PRIMARY) WHERE id IN ",
+    "scheduled_changes": f"SELECT {SCHEDULED_COLUMNS} FROM scheduled_changes FORCE INDEX (PRIMARY) WHERE id IN ",
+}
+# The index is forced: with another index of the host, a locking read would lock all its rows.
+_KNOWN = {
+    table: (
+        f"SELECT {columns} FROM {table} FORCE INDEX (uq_{table}_idempotency_key) "
+        "WHERE host = %s AND idempotency_key IN "
+    )
+    for table, columns in (("outbox_events", CHANGE_COLUMNS), ("scheduled_changes", SCHEDULED_COLUMNS))
+}
+
+
+class KeysTaken(Exception):  # noqa: N818 - an event, not a mistake
+    """These keys were taken before, or between the read and the write."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__("keys are taken")
+        self.keys = keys
+
+
+class BatchKeys:
+    """The keys of one batch, in the transaction of `connection`. `later`: those of the changes that are not due yet.
+    `lock_wait`: what a statement begins with that meets the locks of others.
+    """
+
+    def __init__(self, connection: Connection, host: str, lock_wait: str) -> None:
+        self._connection = connection
+        self._host = host
+        self._lock_wait = lock_wait
+        self._known: dict[str, dict[str, Row[*tuple[Any, ...]]]] = {table: {} for table in _KNOWN}
+        self.later: set[str] = set()
+
+    def look_for(self, keys: Sequence[str]) -> None:
+        """Remember the rows that have these keys, as they are committed."""
+        for table, query in _KNOWN.items() if keys else ():
+            self._remember(table, f"{query}({places_of(len(keys))})", self._host, *keys)
+
+    def learn(self, taken: Sequence[str]) -> None:
+        """Remember the rows that have these keys; waits for transactions that write them. Each row is read where it is:
+        a locking read of a row that is missing would lock a gap.
+        """
+        query = f"{self._lock_wait}{_ROWS_OF_KEYS}({places_of(len(taken))}) LOCK IN SHARE MODE"
+        places = self._connection.exec_driver_sql(query, (self._host, *taken)).all()
+        for table, is_scheduled in (("scheduled_changes", True), ("outbox_events", False)):
+            ids = [place.row_id for place in places if place.is_scheduled == is_scheduled]
+            if ids:
+                query = f"{self._lock_wait}{_ROWS[table]}({places_of(len(ids))}) LOCK IN SHARE MODE"
+                self._remember(table, query, *ids)
+        # Rows that were written without taking their keys.
+        others = [key for key in taken if not any(key in known for known in self._known.values())]
+        if others:
+            query = f"{self._lock_wait}{_KNOWN['outbox_events']}({places_of(len(others))}) LOCK IN SHARE MODE"
+            self._remember("outbox_events", query, self._host, *others)
+
+    def _remember(self, table: str, query: str, *values: object) -> None:
+        rows = self._connection.exec_driver_sql(query, values).all()
+        self._known[table].update({row.idempotency_key: row for row in rows})
+
+    def first_answer(self, change: Acceptable) -> Result | None:
+        key = change.idempotency_key
+        try:
+            # A scheduled change that was recorded has a row in both tables; its first answer was the schedule's.
+            if (known := self._known["scheduled_changes"].get(key)) is not None:
+                return earlier_schedule(change, known)
+            if (known := self._known["outbox_events"].get(key)) is not None:
+                return earlier_change(change, known)
+        except IdempotencyConflict as conflict:
+            return conflict
+        return None
+
+    def take(self, changes: Sequence[Acceptable]) -> None:
+        """Raises KeysTaken if one was taken before."""
+        if not changes:
+            return
+        self.later = self._not_due([change for change in changes if change.not_before is not None])
+        keys = sorted(change.idempotency_key for change in changes)
+        values = [value for key in keys for value in (self._host, key, int(key in self.later))]
+        statement = f"{self._lock_wait}{_TAKE_KEYS}{', '.join([_KEY_ROW] * len(keys))} RETURNING idempotency_key"
+        mine = set(self._connection.exec_driver_sql(statement, tuple(values)).scalars())
+        if len(mine) < len(keys):
+            raise KeysTaken([key for key in keys if key not in mine])
+
+    def connect(self, recorded: Mapping[str, RecordedChange]) -> None:
+        """Write the id of each change to its key."""
+        values: list[object] = []
+        for key, change in sorted(recorded.items()):
+            values += (self._host, key, change.change_id or change.scheduled_id)
+        places = ", ".join([_KEY_WITH_ROW] * len(recorded))
+        statement = f"{_KEYS_HAVE_ROWS}{places} ON DUPLICATE KEY UPDATE row_id = VALUES(row_id)"
+        self._connection.exec_driver_sql(statement, tuple(values))
+
+    def _not_due(self, planned: Sequence[Acceptable]) -> set[str]:
+        """The keys of those that are not due yet, by the database's clock."""
+        if not planned:
+            return set()
+        now = self._connection.exec_driver_sql("SELECT UTC_TIMESTAMP(6)").scalar_one().replace(tzinfo=UTC)
+        return {each.idempotency_key for each in planned if each.not_before is not None and each.not_before > now}
+
+
+def places_of(count: int) -> str:
+    return ", ".join(["%s"] * count)
+
 
 _SHORT_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 _IS_AUTOCOMMIT = "SELECT @@autocommit = 1 AND @@in_transaction = 0"
@@ -164,7 +380,7 @@ def record_groups(connection: Connection, host: str, groups: Sequence[Group], wa
 
 def _wait_for(connection: Connection, host: str, entity: Entity) -> None:
     try:
-        reach_entity(connection, host, *entity)
+        reach_entity(connection, host, entity)
     except OperationalError as error:
         if error_code(error) != LOCK_WAIT_TIMEOUT:
             raise
@@ -253,7 +469,8 @@ class _BatchRecorder:
             results |= self._insert_scheduled([change for _, change in new if change.idempotency_key in later])
         if at_once:
             results |= self._insert_changes(at_once)
-            write_shadows(self._connection, self._host, at_once, results)
+            ids = {key: change.change_id for key, change in results.items()}
+            write_shadows(self._connection, self._host, at_once, ids)
         self.keys.connect(results)
         return {index: results[change.idempotency_key] for index, change in new}
 

@@ -24,8 +24,7 @@ from oldhost_sync.store.errors import (
     StoreError,
     TransactionContended,
 )
-from oldhost_sync.store.intake.batch_recorder import LockWaits, record_groups
-from oldhost_sync.store.intake.change_batch import ChangeBatch, Group, Item, Result
+from oldhost_sync.store.intake.batch_recorder import ChangeBatch, Group, Item, LockWaits, Result, record_groups
 from oldhost_sync.store.transactions import error_code, is_the_values_fault, run_in_transaction
 
 

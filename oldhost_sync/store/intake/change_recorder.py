@@ -15,84 +15,40 @@ with an error (MariaDB 1020).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.policy.limits import STATE_BYTES_MAX
+from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
+from oldhost_sync.store.engine import require_hosts
 from oldhost_sync.store.errors import IdempotencyConflict, TransactionNeeded
 from oldhost_sync.store.intake.rules import default_class
-from oldhost_sync.store.intake.state_size import is_state_too_large, state_too_large
+from oldhost_sync.store.intake.shadow import UNIT, shadow_of, unless_autocommit, write_shadow
 from oldhost_sync.store.intake.validation import Acceptable, accept
 from oldhost_sync.store.outbox.relay_queue import as_ref
-from oldhost_sync.store.prerequisites import require_hosts
+from oldhost_sync.store.tables import (
+    outbox_events,
+)
 from oldhost_sync.store.transactions import DUPLICATE_KEY, NULL_REFUSED, error_code
+
+# ----------------------------------------------------------------------------------------------------------- state size
+
+# The size of an entity's state: the database refuses what is above the limit, as the constraints of its tables say.
+
 
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
 CANCELLED = "CANCELLED"
-UNIT = "unit"
 
 
-def unless_autocommit(value: str) -> str:
-    """`value`, or NULL, which its column refuses, if each statement is committed by itself. The server knows, whatever
-    the driver.
-    """
-    return f"IF(@@autocommit = 1 AND @@in_transaction = 0, NULL, {value})"
-
-
-class Shadow:
-    """The statements for one row of a table of shadow states, whose primary key is `key`.
-
-    Plain SQL for the driver, for speed: every write uses it, 300 a second.
-    """
-
-    def __init__(self, table: str, *key: str) -> None:
-        row = " AND ".join(f"{name} = %s" for name in key)
-        self.table, self.key = table, key
-        self.lock = self.lock_rows(1, unless_autocommit("'{}'"))
-        # With a short lock wait, for callers that have other work to do.
-        self.reach = f"SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM {table} WHERE {row} FOR UPDATE"
-        self.lock_free = f"SELECT 1 FROM {table} WHERE {row} FOR UPDATE NOWAIT"
-        self.write = (
-            f"UPDATE {table} SET state = JSON_SET(state, %s, JSON_COMPACT(%s)), "
-            f"newest_change_id = %s, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE {row}"
-        )
-        # After a refused write: whether the state of a row, which is locked already, would be too large.
-        self.too_large = (
-            f"SELECT 1 FROM {table} WHERE {row} AND OCTET_LENGTH(JSON_SET(state{{payloads}})) > {STATE_BYTES_MAX} "
-            "LOCK IN SHARE MODE"
-        )
-
-    def lock_rows(self, count: int, state: str = "'{}'") -> str:
-        """Lock `count` rows in the order of their keys; missing rows are created, empty."""
-        row = f"({'%s, ' * len(self.key)}{state}, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
-        head = f"INSERT INTO {self.table} ({', '.join(self.key)}, state, created_at, updated_at) VALUES "
-        return f"{head}{', '.join([row] * count)} ON DUPLICATE KEY UPDATE id = id"
-
-    def write_rows(self, count: int, columns: Sequence[str]) -> str:
-        """As `write`, for locked rows. Values per row: key, payload, newest change, `columns`; at the end: the path."""
-        names = (*self.key, "state", "newest_change_id", *columns)
-        row = f"({'%s, ' * len(names)}UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
-        taken = ", ".join(f"{name} = VALUES({name})" for name in ("newest_change_id", *columns))
-        return (
-            f"INSERT INTO {self.table} ({', '.join(names)}, created_at, updated_at) VALUES {', '.join([row] * count)} "
-            f"ON DUPLICATE KEY UPDATE state = JSON_SET(state, %s, JSON_COMPACT(VALUES(state))), "
-            f"{taken}, updated_at = UTC_TIMESTAMP(6)"
-        )
-
-    def key_of(self, host: str, entity: tuple[str, str]) -> tuple[str, ...]:
-        return (host, *entity) if len(self.key) == 3 else (host, entity[1])
-
-
-UNIT_SHADOW = Shadow("units", "host", "id")
-ENTITY_SHADOW = Shadow("entities", "host", "entity_type", "id")
 _INSERT_CHANGE = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "source, occurred_at, priority_class, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, COALESCE("
@@ -220,18 +176,6 @@ def transaction_needed() -> TransactionNeeded:
     return TransactionNeeded("a change needs a transaction: use an engine without isolation_level AUTOCOMMIT")
 
 
-def reach_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
-    """Lock the entity's row if there is one, waiting at most a second; raises the database's error on a conflict."""
-    shadow, key = _shadow(host, entity_type, entity_id)
-    connection.exec_driver_sql(shadow.reach, key)
-
-
-def _shadow(host: str, entity_type: str, entity_id: str) -> tuple[Shadow, tuple[str, ...]]:
-    """The statements for an entity's row, and its key."""
-    shadow = UNIT_SHADOW if entity_type == UNIT else ENTITY_SHADOW
-    return shadow, shadow.key_of(host, (entity_type, entity_id))
-
-
 def record_accepted(
     connection: Connection, change: Acceptable, *, has_key: bool = False, lock_wait: str = ""
 ) -> RecordedChange:
@@ -257,16 +201,17 @@ def record_accepted(
 
 def _write(connection: Connection, change: Acceptable, has_key: bool, lock_wait: str) -> RecordedChange:
     # Locked until the end of the transaction; a new entity gets an empty row.
-    shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
+    entity = (change.entity_type, change.entity_id)
+    shadow = shadow_of(entity)
     with _refused_in_autocommit():
-        connection.exec_driver_sql(lock_wait + shadow.lock, key)
+        connection.exec_driver_sql(lock_wait + shadow.lock, shadow.key_of(change.host, entity))
     if not has_key:
         _take_key(connection, change, lock_wait, scheduled=False)
     row = connection.exec_driver_sql(lock_wait + _INSERT_CHANGE, _change_values(change)).one()
     change_id, accepted_at, priority_class = row
     if not has_key:
         connection.exec_driver_sql(KEY_HAS_ROW, (change_id, change.host, change.idempotency_key))
-    _write_shadow(connection, change, change_id)
+    write_shadow(connection, change, change_id)
     return newly_recorded(change, change_id, priority_class, accepted_at)
 
 
@@ -290,24 +235,6 @@ def _refused_in_autocommit() -> Iterator[None]:
 def newly_recorded(change: Acceptable, change_id: int, priority_class: str, accepted_at: datetime) -> RecordedChange:
     ref = _ref(change_id, priority_class, change, accepted_at)
     return RecordedChange(change_id, None, change.idempotency_key, ref, accepted_at.replace(tzinfo=UTC), PENDING)
-
-
-def lock_free_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
-    """Lock the entity's row if it has one; raises the database's "lock wait" error at once if it is locked already."""
-    shadow, key = _shadow(host, entity_type, entity_id)
-    connection.exec_driver_sql(shadow.lock_free, key).all()
-
-
-def _write_shadow(connection: Connection, change: Acceptable, change_id: int) -> None:
-    shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
-    columns = "".join(f"{name} = %s, " for name, _ in change.columns)
-    values = (f'$."{change.event_type}"', change.payload, change_id, *(value for _, value in change.columns), *key)
-    try:
-        connection.exec_driver_sql(shadow.write.format(columns=columns), values)
-    except DBAPIError as error:
-        if is_state_too_large(error):
-            raise state_too_large() from None
-        raise
 
 
 def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:
@@ -393,3 +320,55 @@ def stored(moment: datetime | None) -> datetime | None:
 
 def _ref(change_id: int, priority_class: str, change: Acceptable, accepted_at: datetime) -> ChangeRef:
     return as_ref((change_id, priority_class, change.entity_type, change.entity_id, change.event_type, accepted_at))
+
+
+STATUS_CHANGED = "unit_status_changed"
+
+
+DETAILS_CHANGED = "unit_details_changed"
+
+
+# The key of the second change that one request makes.
+STATUS_KEY_SUFFIX = ":status"
+
+
+def status_change(*, host: str, unit_id: str, status: str, key: str, source: str) -> Acceptable:
+    """The change for a new status; InvalidChange when it is outside the limits."""
+    payload = {"status": status}
+    key_length_max = IDEMPOTENCY_KEY_LENGTH_MAX  # it may be derived from the one that was given
+    return accept(host, UNIT, unit_id, STATUS_CHANGED, payload, key, None, None, source, key_length_max)
+
+
+def details_change(*, host: str, unit_id: str, name: str, property_id: str | None, key: str, source: str) -> Acceptable:
+    """The change for a unit's details; InvalidChange when they are outside the limits."""
+    payload = {"name": name, "property_id": property_id}
+    return accept(host, UNIT, unit_id, DETAILS_CHANGED, payload, key, None, None, source)
+
+
+def record_details(
+    connection: Connection,
+    details: Acceptable,
+    status: Acceptable | None,
+    *,
+    lock_wait: str = "",
+) -> list[RecordedChange]:
+    """Record a unit's details, and its status when that is given; both or none.
+
+    The key of `status` is that of `details` with :data:`STATUS_KEY_SUFFIX`. Also raises IdempotencyConflict if the key
+    was used for the same details with a status and is now used without one, or the other way round.
+    """
+    record = partial(record_accepted, connection, lock_wait=lock_wait)
+    first = record(details)
+    status_key = details.idempotency_key + STATUS_KEY_SUFFIX
+    if first.duplicate and _is_known(connection, details.host, status_key) != (status is not None):
+        raise IdempotencyConflict(
+            f"idempotency key {details.idempotency_key} was used with another body; use a new key for a new change"
+        )
+    if status is None:
+        return [first]
+    return [first, record(status)]
+
+
+def _is_known(connection: Connection, host: str, key: str) -> bool:
+    query = select(outbox_events.c.id).where(outbox_events.c.host == host, outbox_events.c.idempotency_key == key)
+    return connection.execute(query).first() is not None

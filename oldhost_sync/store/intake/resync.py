@@ -22,8 +22,9 @@ from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.policy.rules.resync import ENTITIES_AT_ONCE, WAITING_MAX, states_to_send
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.errors import UnknownName
-from oldhost_sync.store.intake.change_recorder import UNIT, lock_free_entity, record_change
+from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import classes_of
+from oldhost_sync.store.intake.shadow import UNIT, lock_free_entity
 from oldhost_sync.store.ledger.completion import UNKNOWN
 
 _COLUMNS = (
@@ -223,7 +224,7 @@ def record_share(connection: Connection, resync: Resync, share: ResyncStep) -> i
 
 
 def _record(connection: Connection, resync: Resync, entity: tuple[str, str], states: Sequence[str]) -> list[int]:
-    lock_free_entity(connection, resync.host, *entity)
+    lock_free_entity(connection, resync.host, entity)
     statement = _STATE_OF_UNIT if entity[0] == UNIT else _STATE
     stored = connection.execute(statement, _of_entity(resync.host, *entity)).scalar()
     if stored is None:

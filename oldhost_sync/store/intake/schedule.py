@@ -19,7 +19,8 @@ from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import record_act
-from oldhost_sync.store.intake.change_recorder import RecordedChange, lock_free_entity, record_accepted
+from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
+from oldhost_sync.store.intake.shadow import lock_free_entity
 from oldhost_sync.store.intake.validation import Acceptable, unit_columns
 from oldhost_sync.store.tables import scheduled_changes
 
@@ -131,7 +132,7 @@ def record_due(connection: Connection, due: Due) -> RecordedChange | None:
     row = connection.execute(_OLDEST, values).one_or_none()
     if row is None or row.id != due.scheduled_id:
         return None
-    lock_free_entity(connection, row.host, row.entity_type, row.entity_id)
+    lock_free_entity(connection, row.host, (row.entity_type, row.entity_id))
     recorded = record_accepted(connection, _as_accepted(row), has_key=True)
     connection.execute(_RECORDED, {"id": row.id, "change_id": recorded.change_id})
     return recorded

@@ -16,8 +16,9 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.changes import Outcome, PriorityClass
+from oldhost_sync.policy.changes import ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.store.columns import storable
 from oldhost_sync.store.outbox.pending_fates import (
     AT_ONCE,
     IDS_MAX,
@@ -29,7 +30,6 @@ from oldhost_sync.store.outbox.pending_fates import (
     listed,
     tried_at_once,
 )
-from oldhost_sync.store.text import storable
 
 # Fates that supersede older LWW changes of the same key: the change was sent, or OldHost had its state already.
 SUPERSEDING = frozenset({Outcome.APPLIED, Outcome.NO_OP, Outcome.DEAD})
@@ -170,3 +170,51 @@ def _supersede_older(connection: Connection, change_id: int, key: tuple[str, str
         ids = listed(older[start : start + IDS_MAX])
         if tried_at_once(connection, _SUPERSEDE.format(ids=ids), (change_id,)) is None:
             connection.exec_driver_sql(KEEP_FATES.format(ids=ids), ("SUPERSEDED", None, change_id, None, False))
+
+
+# ----------------------------------------------------------------------------------------------------------- used nonce
+
+# What a used nonce proves about the operation that it is bound to, when no definite answer was recorded. Pure.
+#
+# OldHost uses a nonce for an apply and for a rejection. A complete answer that the protocol does not have decides
+# between
+# them as far as it can: 4xx is a rejection; any other leaves it open, and an operator decides. Only if no complete
+# answer
+# arrived, the operation counts as applied, unconfirmed (I14).
+
+UNCONFIRMED = "unconfirmed: OldHost expected a later nonce, and its answer was lost"
+# The first word of an unsure letter's text: such letters have groups and alerts of their own.
+UNSURE = "unsure: "
+ADOPTED = "counted as applied by an operator's decision"
+
+
+@dataclass(frozen=True, slots=True)
+class UsedNonce:
+    """How the ledger's row ends (`status`, `answer`), and its change."""
+
+    status: str
+    answer: str
+    ending: Ending
+
+    @property
+    def fate(self) -> ChangeResult:
+        """For the writer, without OldHost's words: they may quote what was sent (I9)."""
+        ending = self.ending
+        error = None if ending.outcome is Outcome.APPLIED else "OldHost gave an answer that the protocol does not have"
+        return ChangeResult(ending.change_id, ending.outcome.value, ending.nonce, error, unproven=ending.unproven)
+
+
+def used(row: Any, otherwise: str = UNCONFIRMED, *, shared: bool = False) -> UsedNonce:
+    """`row`: SENT, its nonce used (`statements.SENT_ROWS`). `otherwise`: why it counts as applied if no answer came.
+    `shared`: another operation had the nonce before, and may have used it.
+    """
+    if not row.sends or row.said_send != row.sends:
+        if shared:
+            why = f"{UNSURE}its answer was lost, and another operation had nonce {row.nonce}, too"
+            return UsedNonce("UNSURE", why, Ending.unsure(row, why))
+        return UsedNonce("APPLIED", otherwise, Ending.unconfirmed(row))
+    if 400 <= row.said_status < 500:
+        ending = Ending.of(row, Outcome.DEAD, nonce=row.nonce, error=row.answer)
+        return UsedNonce("FAILED", f"rejected: {row.answer}", ending)
+    unsure = f"{UNSURE}{row.answer}"
+    return UsedNonce("UNSURE", unsure, Ending.unsure(row, unsure))

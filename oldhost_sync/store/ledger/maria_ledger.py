@@ -23,12 +23,20 @@ from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, Enti
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
-from oldhost_sync.store.ledger.fence import lock, lock_sending, write_sending
-from oldhost_sync.store.ledger.machine_clock import THIS_MACHINE, MachineClock
-from oldhost_sync.store.ledger.precedence import OLDER_MAX, Before, Precedence
-from oldhost_sync.store.ledger.reconciliation import complete_halt, reconcile, take_over
-from oldhost_sync.store.ledger.reservation import Candidate, entry_of, is_new_loss, was_lost, why_lost
+from oldhost_sync.store.ledger.reconciliation import THIS_MACHINE, MachineClock, complete_halt, reconcile, take_over
+from oldhost_sync.store.ledger.reservation import (
+    CANDIDATES,
+    OLDER_MAX,
+    Before,
+    Candidate,
+    Precedence,
+    entry_of,
+    is_new_loss,
+    was_lost,
+    why_lost,
+)
 from oldhost_sync.store.ledger.setting_apart import Pauses
+from oldhost_sync.store.ledger.statements import lock, lock_sending, write_sending
 from oldhost_sync.store.outbox.relay_queue import unix_ms
 from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
 
@@ -94,7 +102,7 @@ class MariaLedger:
     ) -> Reservation | str:
         """Returns the text of a halt instead, if a change was lost: the halt must be committed before it is raised."""
         ledger = lock_sending(connection, self._host, epoch)
-        statement = sql.CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
+        statement = CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
         rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
         candidates = {row.id: Candidate.of(row) for row in rows}
         created = {change_id: row.ref.accepted_at_ms for change_id, row in candidates.items()}

@@ -13,13 +13,12 @@ from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
 from oldhost_sync.policy.changes import WireRef, to_wire
 from oldhost_sync.policy.rules.operator_act import Actor, ActRecorded, Channel, OperatorAct, actor_of
 from oldhost_sync.store.audit import current_pause, record_act
-from oldhost_sync.store.ledger import operator_statements as sql
-from oldhost_sync.store.ledger import statements
+from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import shortened
-from oldhost_sync.store.ledger.halt_resolution import objection, resolve, show
-from oldhost_sync.store.ledger.precedence import RETRIED
+from oldhost_sync.store.ledger.halt import objection, resolve, show
+from oldhost_sync.store.ledger.reservation import RETRIED
 from oldhost_sync.store.ledger.setting_apart import forget_tries, waits_apart
-from oldhost_sync.store.outbox.pending_fates import RAISE_SEQUENCE, write_pending_fate
+from oldhost_sync.store.outbox.pending_fates import AT_ONCE, RAISE_SEQUENCE, SEQUENCE, write_pending_fate
 from oldhost_sync.store.outbox.relay_queue import as_ref
 
 NOTED_ONLY = frozenset({"pause", "resume", "flush"})
@@ -29,9 +28,52 @@ OTHER_HALT = (
 )
 
 
+_CHANGE = (
+    "SELECT id, priority_class, entity_type, entity_id, event_type, created_at, outcome, unproven FROM outbox_events "
+    "WHERE id = %s AND host = %s FOR UPDATE NOWAIT"
+)
+REOPEN_CHANGE = (
+    f"{AT_ONCE}UPDATE outbox_events "
+    "SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL, unproven = 0, fate_sequence = NULL "
+    "WHERE id = %s AND outcome = 'DEAD'"
+)
+DISCARD_CHANGE = (
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = UTC_TIMESTAMP(6), "
+    f"fate_sequence = {SEQUENCE} WHERE id = %s AND (outcome = 'DEAD' OR outcome IS NULL)"
+)
+# It stays unproven: an operator's word is no answer of OldHost.
+CONFIRM_CHANGE = (
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = 'APPLIED', processed_at = UTC_TIMESTAMP(6), error = NULL, "
+    f"fate_sequence = {SEQUENCE} WHERE id = %s AND outcome = 'DEAD' AND unproven = 1"
+)
+_ARCHIVE_OF_CHANGE = f"{sql.ARCHIVE} change_id = %s"
+_DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %s"
+# A decision is repeated within minutes, so only the last day is searched.
+_DECISION = (
+    "SELECT JSON_VALUE(detail, '$.message') AS message, JSON_VALUE(detail, '$.apart') AS apart FROM operator_audit "
+    "WHERE host = %s AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s "
+    "AND JSON_VALUE(detail, '$.decision') = %s LIMIT 1"
+)
+
+# One day: longer than a signature is valid.
+_USED_NONCE = (
+    "SELECT 1 FROM operator_audit WHERE host = %s AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s "
+    "AND JSON_VALUE(detail, '$.nonce') = %s LIMIT 1"
+)
+
+# OldHost called it a replay, so another writer has used the nonce: a later expected nonce must not prove that it was
+# applied (I2).
+_UNCOUNT_FIRST_SEND = (
+    f"UPDATE nonce_requests SET sends = 0, answer = '{sql.CALLED_A_REPLAY}' "
+    "WHERE host = %s AND change_id = %s AND status = 'SENT' AND sends = 1 AND epoch <= %s"
+)
+_AWAITS_COUNT = "SELECT 1 FROM nonce_ledger WHERE host = %s AND halted IS NOT NULL AND last_applied_nonce IS NOT NULL"
+_ADD_REASON = "UPDATE nonce_ledger SET halted = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+
+
 def awaits_count(connection: Connection, host: str) -> bool:
     """Whether a resolve needs OldHost's expected nonce: there is a halt, and OldHost was asked for it before."""
-    return connection.exec_driver_sql(sql.AWAITS_COUNT, (host,)).one_or_none() is not None
+    return connection.exec_driver_sql(_AWAITS_COUNT, (host,)).one_or_none() is not None
 
 
 def decide(
@@ -40,8 +82,8 @@ def decide(
     """Carry out `act` in the caller's transaction. `count`: what OldHost expects now, for a resolve. `operator`: who
     acts, as far as the act's signature proves it; None: the signature was not checked.
     """
-    connection.exec_driver_sql(statements.CREATE_LEDGER, (act.host,))
-    ledger = connection.exec_driver_sql(statements.LOCK_LEDGER, (act.host,)).one()
+    connection.exec_driver_sql(sql.CREATE_LEDGER, (act.host,))
+    ledger = connection.exec_driver_sql(sql.LOCK_LEDGER, (act.host,)).one()
     done = _done_before(connection, act)
     if done is not None:
         return done
@@ -58,7 +100,7 @@ def _audit(connection: Connection, act: OperatorAct, recorded: ActRecorded, oper
     if recorded.apart:
         detail["apart"] = "yes"
     if operator.verified and act.signature is not None:
-        if connection.exec_driver_sql(sql.USED_NONCE, (act.host, act.action, act.signature.nonce)).first():
+        if connection.exec_driver_sql(_USED_NONCE, (act.host, act.action, act.signature.nonce)).first():
             doubt = "its signature was used before"
             operator = Actor(operator.name, Channel.TEMPORAL, verified=False, doubt=doubt)
         else:
@@ -74,7 +116,7 @@ def _audit(connection: Connection, act: OperatorAct, recorded: ActRecorded, oper
     )
 
 
-def _carry_out(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow, count: Count) -> ActRecorded:
+def _carry_out(connection: Connection, act: OperatorAct, ledger: sql.LedgerRow, count: Count) -> ActRecorded:
     match act.action:
         case "retry":
             return _retry(connection, act)
@@ -98,12 +140,12 @@ def _retry(connection: Connection, act: OperatorAct) -> ActRecorded:
     row = _undecided(connection, act)
     if isinstance(row, ActRecorded):
         return row
-    connection.exec_driver_sql(sql.ARCHIVE_OF_CHANGE, (RETRIED, act.host, act.change_id))
-    connection.exec_driver_sql(sql.DELETE_OF_CHANGE, (act.host, act.change_id))
+    connection.exec_driver_sql(_ARCHIVE_OF_CHANGE, (RETRIED, act.host, act.change_id))
+    connection.exec_driver_sql(_DELETE_OF_CHANGE, (act.host, act.change_id))
     forget_tries(connection, act.host, row, RETRIED)
     if row.outcome is None:
         return _decided(act, row, f"change {act.change_id} is tried at once")
-    connection.exec_driver_sql(sql.REOPEN_CHANGE, (act.change_id,))
+    connection.exec_driver_sql(REOPEN_CHANGE, (act.change_id,))
     return _decided(act, row, f"change {act.change_id} waits again")
 
 
@@ -112,7 +154,7 @@ def _discard(connection: Connection, act: OperatorAct) -> ActRecorded:
     if isinstance(row, ActRecorded):
         return row
     connection.exec_driver_sql(RAISE_SEQUENCE, (act.host,))
-    connection.exec_driver_sql(sql.DISCARD_CHANGE, (act.change_id,))
+    connection.exec_driver_sql(DISCARD_CHANGE, (act.change_id,))
     forget_tries(connection, act.host, row)
     waited = ", which waited apart," if row.outcome is None else ""
     return _decided(act, row, f"change {act.change_id}{waited} is given up")
@@ -127,28 +169,28 @@ def _confirm(connection: Connection, act: OperatorAct) -> ActRecorded:
         why = f"OldHost rejected change {act.change_id}, so it can't be confirmed: retry or discard it"
         return ActRecorded(refused=why)
     connection.exec_driver_sql(RAISE_SEQUENCE, (act.host,))
-    connection.exec_driver_sql(sql.CONFIRM_CHANGE, (act.change_id,))
+    connection.exec_driver_sql(CONFIRM_CHANGE, (act.change_id,))
     return _decided(act, row, f"change {act.change_id} counts as applied")
 
 
-def _halt(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow) -> ActRecorded:
+def _halt(connection: Connection, act: OperatorAct, ledger: sql.LedgerRow) -> ActRecorded:
     """Record a halt. It is refused if a resolve has ended its epoch since: the operator has decided about it already.
 
     But not if it reports a send that OldHost never took and that still counts as a send: that was not decided.
     """
     of = act.epoch or ledger.epoch
-    news = connection.exec_driver_sql(sql.UNCOUNT_FIRST_SEND, (act.host, act.change_id, of)).rowcount
+    news = connection.exec_driver_sql(_UNCOUNT_FIRST_SEND, (act.host, act.change_id, of)).rowcount
     if of < (ledger.resolved_epoch or 0) and not news:
         return ActRecorded(refused="an operator has resolved a halt since this one was found; that covers this one too")
     known = str(ledger.halted or "") if ledger.resolve_mode is None else ""
     if not known:
-        connection.exec_driver_sql(statements.HALT, (None, shortened(act.reason), act.host))
+        connection.exec_driver_sql(sql.HALT, (None, shortened(act.reason), act.host))
     elif str(shortened(act.reason)) not in known:
-        connection.exec_driver_sql(sql.ADD_REASON, (shortened(f"{known} And: {act.reason}."), act.host))
+        connection.exec_driver_sql(_ADD_REASON, (shortened(f"{known} And: {act.reason}."), act.host))
     return ActRecorded(message=f"halted: {act.reason}")
 
 
-def _resolve(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow, count: Count) -> ActRecorded:
+def _resolve(connection: Connection, act: OperatorAct, ledger: sql.LedgerRow, count: Count) -> ActRecorded:
     if ledger.halted is None:
         return ActRecorded(refused="the ledger is not halted: there is nothing to resolve")
     if act.mode not in {"resend", "adopt"}:
@@ -175,7 +217,7 @@ def _undecided(connection: Connection, act: OperatorAct) -> Row[tuple[object, ..
     """The dead letter, or the change that waits apart (it has no fate)."""
     if act.change_id is not None:
         write_pending_fate(connection, act.host, act.change_id)
-    row = connection.exec_driver_sql(sql.CHANGE, (act.change_id, act.host)).one_or_none()
+    row = connection.exec_driver_sql(_CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:
         return ActRecorded(refused=f"there is no change {act.change_id} of {act.host}")
     apart = row.outcome is None and waits_apart(connection, act.host, row.id)
@@ -195,13 +237,13 @@ def _done_before(connection: Connection, act: OperatorAct) -> ActRecorded | None
     """The first answer, if this decision was carried out already (its answer was lost)."""
     if not act.decision_id:
         return None
-    found = connection.exec_driver_sql(sql.DECISION, (act.host, act.action, act.decision_id)).one_or_none()
+    found = connection.exec_driver_sql(_DECISION, (act.host, act.action, act.decision_id)).one_or_none()
     if found is None:
         return None
     if act.action in {"pause", "resume"} and (current_pause(connection, act.host) is None) != (act.action == "resume"):
         # A run that was reset repeats its messages; the writer's state must agree with the ledger.
         return ActRecorded(refused=f"this {act.action} was carried out and a later act has undone it")
-    row = connection.exec_driver_sql(sql.CHANGE, (act.change_id, act.host)).one_or_none()
+    row = connection.exec_driver_sql(_CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:
         return ActRecorded(message=found.message or "")
     if row.outcome == "DEAD":  # it was rejected again since, and holds its entity

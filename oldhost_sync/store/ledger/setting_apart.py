@@ -22,8 +22,7 @@ from oldhost_sync.policy.changes import ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.policy.rules.apart import REMEMBERED_SECONDS, is_given_up, pause_before_ms
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
-from oldhost_sync.store.ledger.used_nonce import UNSURE
+from oldhost_sync.store.ledger.completion import UNSURE, Ending, record_fate, shortened
 
 APART = "set apart: OldHost refused it without using the nonce"
 DECIDED = "set apart, and an operator has decided about its entity since"

@@ -1,18 +1,20 @@
-"""The ledger's SQL statements. Each transaction begins with one that locks the host's ledger row."""
+"""The ledger's SQL statements, and the first step of each of its transactions: lock the host's ledger row, and refuse a
+session whose epoch is stale.
+"""
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from sqlalchemy.engine import Row
+from sqlalchemy.engine import Connection, Row
 
-from oldhost_sync.store.ledger.precedence import OLDEST
+from oldhost_sync.oldhost.errors import Fenced, LedgerHalted, check
 
 LedgerRow: TypeAlias = Row[Any]
 SentRow: TypeAlias = Row[Any]
 FateRow: TypeAlias = Row[Any]
 
-# ------------------------------------------------------------------------------------------------------ ledger row
+# ----------------------------------------------------------------------------------------------------------- ledger row
 
 _BAN_ENDS_IN_MS = "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000"
 # If the clock was set back to before the ban began, nothing is left of it and OldHost is probed, which does not prolong
@@ -74,7 +76,7 @@ ACCEPT_LOSSES = "UPDATE nonce_ledger SET losses_accepted_id = %s WHERE host = %s
 COMPLETE_HALT = "UPDATE nonce_ledger SET halted = %s, halted_expected_nonce = %s, resolve_mode = NULL WHERE host = %s"
 EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
 
-# ------------------------------------------------------------------------------------------------------------ rows
+# ----------------------------------------------------------------------------------------------------------------- rows
 
 # Few rows are RESERVED or SENT. The index is named since the server's statistics may be those of an empty table (for
 # example after a restore): then it would read, and lock, all of the host's ledger.
@@ -163,26 +165,15 @@ MAY_BE_WRITTEN_BEYOND = (
 STATUS_OF = "SELECT status FROM nonce_requests WHERE host = %s AND nonce = %s"
 DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 
-# ------------------------------------------------------------------------------------------------------- changes
+# -------------------------------------------------------------------------------------------------------------- changes
 
 # A change's fate is in the outbox, or in `pending_fates` while its outbox row is locked.
-_FATE = ", ".join(f"COALESCE(o.{name}, p.{name}) AS {name}" for name in ("outcome", "nonce", "error"))
+FATE = ", ".join(f"COALESCE(o.{name}, p.{name}) AS {name}" for name in ("outcome", "nonce", "error"))
 _UNPROVEN = "COALESCE(p.unproven, o.unproven) AS unproven"
-_PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
+PENDING_FATE = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
 # Named indexes, as above: without them all of the host's ledger is read for each change.
-_LEDGER_ROW = (
+LEDGER_ROW = (
     "LEFT JOIN nonce_requests r FORCE INDEX (ix_nonce_requests_change) ON r.host = o.host AND r.change_id = o.id "
-)
-CANDIDATES = (
-    "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, "
-    "o.created_at, "
-    f"{_FATE}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
-    "EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = a.host "
-    "AND n.entity_type = a.entity_type AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "
-    f"r.nonce AS request_nonce, r.status, r.sends, r.body, {OLDEST} FROM outbox_events o "
-    "LEFT JOIN applied_states a FORCE INDEX (PRIMARY) ON a.host = o.host AND a.entity_type = o.entity_type "
-    "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
-    f"{_LEDGER_ROW}{_PENDING}WHERE o.host = %s AND o.id IN ({{ids}})"
 )
 # Whether the entity has an operation in flight or in doubt. Only few changes hold a nonce at a time.
 ENTITY_IN_FLIGHT = (
@@ -191,6 +182,33 @@ ENTITY_IN_FLIGHT = (
 )
 CREATED_AT = "SELECT created_at FROM outbox_events WHERE id = %s AND host = %s"
 FATES = (
-    f"SELECT o.id, {_FATE}, {_UNPROVEN}, r.status, r.nonce AS request_nonce FROM outbox_events o "
-    f"{_LEDGER_ROW}{_PENDING}WHERE o.host = %s AND o.id IN ({{ids}}) ORDER BY o.id"
+    f"SELECT o.id, {FATE}, {_UNPROVEN}, r.status, r.nonce AS request_nonce FROM outbox_events o "
+    f"{LEDGER_ROW}{PENDING_FATE}WHERE o.host = %s AND o.id IN ({{ids}}) ORDER BY o.id"
 )
+
+
+# ------------------------------------------------------------------------------------------------------- the first step
+
+
+def lock(connection: Connection, host: str, epoch: int) -> LedgerRow:
+    row = connection.exec_driver_sql(LOCK_LEDGER, (host,)).one_or_none()
+    if row is None or row.epoch != epoch:
+        current = "there is none" if row is None else f"the current epoch is {row.epoch}"
+        raise Fenced(f"epoch {epoch} is stale; {current}")
+    return row
+
+
+def lock_sending(connection: Connection, host: str, epoch: int) -> LedgerRow:
+    """Also raises LedgerHalted while the ledger is halted."""
+    row = lock(connection, host, epoch)
+    if row.halted is not None:
+        raise LedgerHalted(row.halted)
+    check(row.next_nonce is not None, "the ledger has no next nonce: OldHost was never asked which one it expects")
+    return row
+
+
+def write_sending(connection: Connection, host: str, epoch: int) -> None:
+    """As :func:`lock_sending`, and it writes the row: so a takeover on another server of a cluster conflicts."""
+    if connection.exec_driver_sql(WRITE_FENCE, (host, epoch)).rowcount != 1:
+        lock_sending(connection, host, epoch)
+        check(False, "the ledger's row allows sending, but could not be written")

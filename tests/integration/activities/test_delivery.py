@@ -31,7 +31,7 @@ from oldhost_sync.settings import load_settings
 from oldhost_sync.store import alert_lock
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.views.late_emergencies import raise_incident_alert
+from oldhost_sync.store.read.late_emergencies import raise_incident_alert
 from oldhost_sync.temporal.client import TemporalUnavailable
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.integration.activities.webhook import Webhook

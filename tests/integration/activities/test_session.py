@@ -25,9 +25,9 @@ from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.machine.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.audit import record_act
-from oldhost_sync.store.ledger.halt_consequences import read_halt
+from oldhost_sync.store.read.halt import read_halt
+from oldhost_sync.store.read.sessions import read_sessions
 from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.store.views.session_list import read_sessions
 from oldhost_sync.telemetry import WorkerMetrics
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.foreign_host.host import ForeignHost

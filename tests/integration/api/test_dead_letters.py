@@ -14,7 +14,7 @@ from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX
 from oldhost_sync.store.ledger.setting_apart import APART
-from oldhost_sync.store.views import dead_letter_groups
+from oldhost_sync.store.read import dead_letters
 from tests.integration.api.conftest import ScriptedWriter
 from tests.integration.api.test_fates import end, execute, fate, make
 from tests.integration.api.test_writes import rows
@@ -82,7 +82,7 @@ def test_a_letter_whose_row_is_locked_is_in_its_group(shop: httpx.Client, vera: 
 def test_more_letters_than_are_looked_at_are_told(
     shop: httpx.Client, vera: httpx.Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letter_groups, "LETTERS_MAX", 1)
+    monkeypatch.setattr(dead_letters, "LETTERS_MAX", 1)
     nothing = {"groups": [], "other_reasons": 0, "other_letters": 0, "more": False}
     assert vera.get("/api/dead-letters/groups").json() == nothing
     for key in "ab":
@@ -93,7 +93,7 @@ def test_more_letters_than_are_looked_at_are_told(
 def test_the_smallest_groups_are_counted_and_come_when_larger_ones_are_decided(
     shop: httpx.Client, vera: httpx.Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letter_groups, "GROUPS_MAX", 1)
+    monkeypatch.setattr(dead_letters, "GROUPS_MAX", 1)
     large = [rejected(shop, engine, key, "no such guest") for key in "ab"]
     small = [rejected(shop, engine, reason, f"no such {reason}") for reason in ("door", "lift")]
     told = vera.get("/api/dead-letters/groups").json()

@@ -15,7 +15,7 @@ from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.ledger.statements import CREATE_LEDGER
 from oldhost_sync.store.outbox.pending_fates import RAISE_SEQUENCE
-from oldhost_sync.store.views.change_feed import number_fates
+from oldhost_sync.store.read.change_feed import number_fates
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.api.test_fates import make
 from tests.integration.system.test_restore import DUMP, program

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.store.views import change_list
+from oldhost_sync.store.read import change_list
 from tests.integration.api.test_fates import bind, end, execute, make, relay
 
 pytestmark = pytest.mark.mariadb

@@ -17,7 +17,7 @@ from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.alerts import close_alert, list_alerts, raise_alert
 from oldhost_sync.store.audit import record_act
-from oldhost_sync.store.views import overview
+from oldhost_sync.store.read import host_condition
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
 from tests.integration.api.test_fates import end, make
 
@@ -45,8 +45,8 @@ def test_slow_books_are_counted_less_often(
         now[0] += 1.5
         return books_of(connection, host)
 
-    books_of = overview.read_status
-    monkeypatch.setattr(overview, "read_status", slow_books)
+    books_of = host_condition.read_status
+    monkeypatch.setattr(host_condition, "read_status", slow_books)
     app = create_app(Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer, clock=lambda: now[0]))
     with served(app) as address, a_client(address, "anna") as client:
         for asked_at in (0.0, 2.0, 31.0, 32.0, 34.0):

@@ -22,9 +22,9 @@ from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.quota import Quotas
 from oldhost_sync.settings import Role
+from oldhost_sync.store.access import usage_of_tokens
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.intake.rules import set_rule
-from oldhost_sync.store.token_usage import usage_of_tokens
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
 from tests.integration.api.test_writes import DOOR_CODE, count_changes
 

@@ -16,7 +16,7 @@ from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.store.last_uses import last_uses
+from oldhost_sync.store.access import last_uses
 from tests.integration.api.conftest import HOST, ScriptedWriter, a_client, a_token, served
 
 

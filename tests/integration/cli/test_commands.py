@@ -25,8 +25,8 @@ from oldhost_sync.demo.facts import Admin
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.settings import Role
 from oldhost_sync.stack.servers import Stack
+from oldhost_sync.store.access import TokenHolder, open_session
 from oldhost_sync.store.alerts import raise_alert
-from oldhost_sync.store.console_sessions import TokenHolder, open_session
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.schema_migration import migrate
 from tests.faults.product import ROOT

@@ -21,8 +21,8 @@ from oldhost_sync.console.door import STREAM
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.roles.api import ServerOfStreams, configure
 from oldhost_sync.settings import Settings
-from oldhost_sync.store.console_sessions import end_sessions_of
-from oldhost_sync.store.views.load_series import record_sample
+from oldhost_sync.store.access import end_sessions_of
+from oldhost_sync.store.read.figures import record_sample
 from tests.integration.api.conftest import HOST, ScriptedWriter, a_client
 from tests.integration.console.conftest import an_app, browser
 

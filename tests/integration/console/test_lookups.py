@@ -19,8 +19,8 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import class_of
+from oldhost_sync.store.read.dead_letters import GROUPS_MAX
 from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.store.views.dead_letter_groups import GROUPS_MAX
 from tests.integration.api.conftest import HOST, ScriptedWriter
 
 pytestmark = pytest.mark.mariadb

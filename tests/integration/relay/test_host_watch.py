@@ -24,7 +24,7 @@ from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.store import alerts
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.worker_presence import WorkerPresence
+from oldhost_sync.store.workers import WorkerPresence
 from oldhost_sync.telemetry import HostMetrics
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, recorded, rows

@@ -16,7 +16,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import TransactionContended
-from oldhost_sync.store.views import late_emergencies
+from oldhost_sync.store.read import late_emergencies
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 

@@ -14,8 +14,8 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import BEHIND_SECONDS, Pruner
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store import retention
 from oldhost_sync.store.errors import StatementRefused
-from oldhost_sync.store.outbox import retention
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb

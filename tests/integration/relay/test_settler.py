@@ -27,8 +27,8 @@ from oldhost_sync.settlement.errors import SettlementError
 from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.ledger.settled_days import SettledDay
-from oldhost_sync.store.outbox.retention import NONCES_KEPT, RetentionDays
+from oldhost_sync.store.ledger.settlement import SettledDay
+from oldhost_sync.store.retention import NONCES_KEPT, RetentionDays
 from tests.integration.settlement.ledger_rows import ahead, days_ago, ended
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 

@@ -9,7 +9,7 @@ import pytest
 
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.policy.machine.events import OpeningPostponed
-from oldhost_sync.store.views.ban import read_ban
+from oldhost_sync.store.read.host_condition import read_ban
 from tests.conformance.maria_world import HOST
 from tests.foreign_host.answer import Answer, Effect, applied, expects, gap, page
 from tests.integration.session.foreign_stage import ForeignStage

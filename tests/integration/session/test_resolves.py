@@ -12,7 +12,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.resyncer import Resyncer
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.intake.resync import request_resync
-from oldhost_sync.store.ledger import halt_resolution
+from oldhost_sync.store.ledger import halt
 from tests.conformance.maria_world import HOST
 from tests.integration.session.stage import Stage, outcomes, send
 
@@ -100,7 +100,7 @@ def test_decision_about_too_many_operations_for_the_opening_of_a_session_is_aske
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The opening must be quick; a further resolve has time."""
-    monkeypatch.setattr(halt_resolution, "RESOLVED_AT_OPENING_MAX", 1)
+    monkeypatch.setattr(halt, "RESOLVED_AT_OPENING_MAX", 1)
     ids = halted_by_a_restore(stage, 504)
     stage.fault("refuse")
     assert "The decision is stored" in stage.resolve("resend").message

@@ -7,7 +7,7 @@ import pytest
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed
 from oldhost_sync.policy.rules.apart import PAUSES_MS
-from oldhost_sync.store.ledger.halt_consequences import read_halt
+from oldhost_sync.store.read.halt import read_halt
 from tests.conformance.maria_world import HOST
 from tests.integration.session.stage import Stage, outcomes, send
 

@@ -9,7 +9,7 @@ import pytest
 from oldhost_sync.oldhost.errors import LedgerUnavailable
 from oldhost_sync.oldhost.recovery import Count, Opened
 from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed
-from oldhost_sync.store.ledger.halt_consequences import read_halt
+from oldhost_sync.store.read.halt import read_halt
 from tests.conformance.maria_world import HOST
 from tests.integration.session.stage import Hook, Process, ProcessDied, Stage, no_hook, outcomes, send
 

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.settlement.day_settlement import release_next, settle_next
 from oldhost_sync.settlement.errors import FileDamaged, FolderUnusable, LedgerDiffers
 from oldhost_sync.settlement.folder import SettlementFolder
-from oldhost_sync.store.ledger.used_nonce import UNCONFIRMED
+from oldhost_sync.store.ledger.completion import UNCONFIRMED
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.integration.settlement.ledger_rows import TODAY_SQL, ahead, body_of, days_ago, ended, settle, settle_all
 from tests.integration.store.writing import HOST, change_sql, rows

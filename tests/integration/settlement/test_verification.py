@@ -13,7 +13,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.cli.main import run
 from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.settlement.verification import verify
-from oldhost_sync.store.outbox import retention
+from oldhost_sync.store import retention
 from tests.integration.settlement.ledger_rows import days_ago, ended, settle_all
 from tests.integration.store.writing import HOST, change_sql
 

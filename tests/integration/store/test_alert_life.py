@@ -11,7 +11,7 @@ from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store import alert_events, alerts, audit
 from oldhost_sync.store.alert_decisions import acknowledge_alert, close_alert_by_hand
-from oldhost_sync.store.intake.invalid_submissions import record_refused
+from oldhost_sync.store.intake.signals import record_refused
 from tests.integration.store.writing import HOST, before, change_sql, rows
 
 pytestmark = pytest.mark.mariadb
@@ -189,7 +189,7 @@ def test_submissions_refused_for_one_reason_are_one_alert_that_counts_them(engin
 
 
 def test_an_alert_and_its_events_are_forgotten_together_and_open_ones_never(engine: Engine) -> None:
-    from oldhost_sync.store.outbox.retention import prune
+    from oldhost_sync.store.retention import prune
 
     with engine.begin() as connection:
         raised(connection, "strays")

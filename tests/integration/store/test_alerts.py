@@ -10,10 +10,10 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store import alerts, audit
-from oldhost_sync.store.intake.invalid_submissions import record_refused
+from oldhost_sync.store.intake.signals import record_refused
 from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.outbox.books import count_books
-from oldhost_sync.store.outbox.retention import BEGINNING, Pruned, prune
+from oldhost_sync.store.retention import BEGINNING, Pruned, prune
 from tests.integration.store.writing import HOST, before, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
-from oldhost_sync.store.views.ban import Ban, read_ban
+from oldhost_sync.store.read.host_condition import Ban, read_ban
 from tests.integration.store.writing import HOST
 
 pytestmark = pytest.mark.mariadb

@@ -17,8 +17,8 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.policy import limits
 from oldhost_sync.store import transactions
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StatementRefused
+from oldhost_sync.store.intake.batch_recorder import Item, Result
 from oldhost_sync.store.intake.batch_submission import submit_changes
-from oldhost_sync.store.intake.change_batch import Item, Result
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.intake.validation import accept
 from tests.conformance.private_mariadb import PrivateMariaDB

@@ -15,12 +15,13 @@ from oldhost_sync.oldhost.ledger import Answered, Reserved
 from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.oldhost.wire import Rejected
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.intake.invalid_submissions import record_refused
-from oldhost_sync.store.outbox import books, retention
+from oldhost_sync.store import retention
+from oldhost_sync.store.intake.signals import record_refused
+from oldhost_sync.store.outbox import books
 from oldhost_sync.store.outbox.pending_fates import write_pending_fates
+from oldhost_sync.store.read import late_emergencies
+from oldhost_sync.store.read.change_feed import number_fates
 from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.store.views import late_emergencies
-from oldhost_sync.store.views.change_feed import number_fates
 from tests.conformance.ledger_world import applied
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB

@@ -19,9 +19,9 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.operator_act import Actor, Channel
 from oldhost_sync.store.errors import ChangesRefused
 from oldhost_sync.store.intake.batch_submission import submit_changes
-from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.intake.rules import decide_rule
 from oldhost_sync.store.intake.schedule import due, record_due
+from oldhost_sync.store.intake.signals import record_refused
 from oldhost_sync.store.intake.validation import accept
 from oldhost_sync.store.transactions import error_code
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb

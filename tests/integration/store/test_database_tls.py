@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.store.database_tls import take_tls
-from oldhost_sync.store.engine import check_server, create_engine, database_address
+from oldhost_sync.store.engine import check_server, create_engine, database_address, take_tls
 from oldhost_sync.store.errors import DatabaseUnavailable, TlsFailed, UnsuitableServer
 from tests.conformance.private_mariadb import PrivateMariaDB
 

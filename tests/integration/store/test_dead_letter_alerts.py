@@ -7,7 +7,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.store import alerts, dead_letter_alerts
 from oldhost_sync.store.dead_letter_alerts import REASONS_MAX, dead_letter_groups, keep_dead_letter_alerts
-from oldhost_sync.store.views.dead_letter_groups import list_groups
+from oldhost_sync.store.read.dead_letters import list_groups
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb

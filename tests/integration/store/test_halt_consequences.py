@@ -10,10 +10,10 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.oldhost.recovery import Count
 from oldhost_sync.policy.rules.operator_act import OperatorAct
-from oldhost_sync.store.ledger import halt_resolution
-from oldhost_sync.store.ledger.halt_consequences import BACK, FORWARD, UNKNOWN_COUNT, Consequences, read_halt
+from oldhost_sync.store.ledger import halt
 from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
+from oldhost_sync.store.read.halt import BACK, FORWARD, UNKNOWN_COUNT, Consequences, read_halt
 from tests.integration.store.writing import HOST, rows
 
 pytestmark = pytest.mark.mariadb
@@ -106,7 +106,7 @@ def test_what_is_told_is_what_the_resolve_does(engine: Engine, case: str, mode: 
 
 def test_more_than_can_be_in_doubt_wait_again_for_the_relay(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer gets them as it has room, and sends of each LWW key only the newest."""
-    monkeypatch.setattr(halt_resolution, "SENT_AGAIN_MAX", 2)
+    monkeypatch.setattr(halt, "SENT_AGAIN_MAX", 2)
     compare_with_what_is_told(engine, "it lost the last three", "resend", relayed=True)
     assert len(rows(engine, "SELECT id FROM outbox_events WHERE outcome IS NULL AND relayed_at IS NULL")) == 3
 

@@ -10,9 +10,9 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.alerts import close_alert, raise_alert
-from oldhost_sync.store.ledger.halt_count import note_count
-from oldhost_sync.store.ledger.halt_decision import HaltDecision, read_decision
+from oldhost_sync.store.ledger.halt import note_count
 from oldhost_sync.store.ledger.operator_commands import decide
+from oldhost_sync.store.read.halt import HaltDecision, read_decision
 from tests.integration.store.writing import HOST, change_sql, rows
 
 pytestmark = pytest.mark.mariadb

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.store.alerts import raise_alert
-from oldhost_sync.store.views.host_condition import read_condition
+from oldhost_sync.store.read.host_condition import read_condition
 from tests.integration.store.writing import HOST
 
 pytestmark = pytest.mark.mariadb

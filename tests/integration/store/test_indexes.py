@@ -9,23 +9,21 @@ import pytest
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.limits import RELAY_LOOK_SECONDS
-from oldhost_sync.store import alert_events, alerts, audit, dead_letter_alerts
+from oldhost_sync.store import alert_events, alerts, audit, dead_letter_alerts, retention
 from oldhost_sync.store.intake import schedule
-from oldhost_sync.store.intake.batch_recorder import LockWaits, record_groups
-from oldhost_sync.store.intake.change_batch import ChangeBatch
+from oldhost_sync.store.intake.batch_recorder import ChangeBatch, LockWaits, record_groups
 from oldhost_sync.store.intake.validation import accept
-from oldhost_sync.store.outbox import outstanding_changes, relay_queue, retention
-from oldhost_sync.store.views import (
+from oldhost_sync.store.outbox import outstanding_changes, relay_queue
+from oldhost_sync.store.read import (
     change_feed,
     change_status,
-    host_figures,
-    late_cause,
-    overview,
-    service_time,
-    sync_status,
-    units,
-    waiting_lanes,
+    entities,
+    figures,
+    host_condition,
+    late_emergencies,
+    live_load,
 )
+from oldhost_sync.store.read.dead_letters import list_dead_letters
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, before, change_sql, rows
 
@@ -105,8 +103,8 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "fates without a number": lambda connection: change_feed.number_fates(connection, HOST, 50),
     "open alerts": lambda connection: alerts.list_alerts(connection, HOST),
     "all alerts": lambda connection: alerts.list_alerts(connection, HOST, open_only=False),
-    "the books and what else an overview asks": lambda connection: overview.read_status(connection, HOST),
-    "how many alerts are open": lambda connection: overview.count_open_alerts(connection, HOST),
+    "the books and what else an overview asks": lambda connection: host_condition.read_status(connection, HOST),
+    "how many alerts are open": lambda connection: host_condition.count_open_alerts(connection, HOST),
     "closed alerts of a kind": lambda connection: alerts.list_alerts(connection, HOST, state="closed", kind="ban"),
     "an alert of a rare kind": lambda connection: alerts.list_alerts(connection, HOST, state="all", kind="strays"),
     "undelivered alerts": lambda connection: alert_events.undelivered(connection, HOST),
@@ -117,30 +115,30 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "hosts with changes that are due": lambda connection: schedule.hosts_due(connection, "one"),
     "what is due": lambda connection: schedule.due(connection, HOST, 100),
     "a cancellation": lambda connection: schedule.cancel(connection, HOST, "k5"),
-    "units": lambda connection: units.list_units(connection, HOST, after_id="5", limit=25),
-    "one unit": lambda connection: units.find_unit(connection, HOST, "5"),
-    "pending units": lambda connection: units.list_units(
-        connection, HOST, units.UnitFilter("PENDING_SYNC"), after_id=None, limit=50
+    "units": lambda connection: entities.list_units(connection, HOST, after_id="5", limit=25),
+    "one unit": lambda connection: entities.find_unit(connection, HOST, "5"),
+    "pending units": lambda connection: entities.list_units(
+        connection, HOST, entities.UnitFilter("PENDING_SYNC"), after_id=None, limit=50
     ),
-    "failed units": lambda connection: units.list_units(
-        connection, HOST, units.UnitFilter("SYNC_FAILED"), after_id=None, limit=50
+    "failed units": lambda connection: entities.list_units(
+        connection, HOST, entities.UnitFilter("SYNC_FAILED"), after_id=None, limit=50
     ),
-    "a property's units": lambda connection: units.list_units(
-        connection, HOST, units.UnitFilter(property_id="seaview"), after_id=None, limit=50
+    "a property's units": lambda connection: entities.list_units(
+        connection, HOST, entities.UnitFilter(property_id="seaview"), after_id=None, limit=50
     ),
-    "units of a name": lambda connection: units.list_units(
-        connection, HOST, units.UnitFilter(name="Seaview 12"), after_id=None, limit=50
+    "units of a name": lambda connection: entities.list_units(
+        connection, HOST, entities.UnitFilter(name="Seaview 12"), after_id=None, limit=50
     ),
-    "an entity's sync status": lambda connection: sync_status.sync_status(connection, HOST, "unit", "5"),
-    "the oldest waiting change": lambda connection: overview.oldest_waiting_at(connection, HOST),
-    "dead letters": lambda connection: overview.list_dead_letters(connection, HOST, after_id=0, limit=50),
-    "a relay's figures of its hosts": lambda connection: host_figures.read_figures(connection, "one"),
-    "how long an operation usually takes": lambda connection: service_time.usual_service_ms(connection, HOST),
-    "what waits by class": lambda connection: waiting_lanes.waiting_lanes(connection, HOST),
-    "why emergencies are late": lambda connection: late_cause.late_cause(
+    "an entity's sync status": lambda connection: entities.sync_status(connection, HOST, "unit", "5"),
+    "the oldest waiting change": lambda connection: host_condition.oldest_waiting_at(connection, HOST),
+    "dead letters": lambda connection: list_dead_letters(connection, HOST, after_id=0, limit=50),
+    "a relay's figures of its hosts": lambda connection: figures.read_figures(connection, "one"),
+    "how long an operation usually takes": lambda connection: host_condition.usual_service_ms(connection, HOST),
+    "what waits by class": lambda connection: live_load.waiting_lanes(connection, HOST),
+    "why emergencies are late": lambda connection: late_emergencies.late_cause(
         connection, HOST, waited_ms=30_000, unrelayed=0, waiting=1
     ),
-    "whether others were sent meanwhile": lambda connection: late_cause.no_fault(
+    "whether others were sent meanwhile": lambda connection: late_emergencies.no_fault(
         connection, HOST, waited_ms=30_000, own=()
     ),
     "forgetting": lambda connection: retention.prune(connection, HOST, before(connection), rows=100),

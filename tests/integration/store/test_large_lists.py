@@ -12,9 +12,9 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.store import audit
-from oldhost_sync.store.views import change_status, entity_comparison, overview, search
-from oldhost_sync.store.views.change_list import ChangeFilter, list_changes
-from oldhost_sync.store.views.scheduled_list import list_scheduled
+from oldhost_sync.store.read import change_status, entities, host_condition, search
+from oldhost_sync.store.read.change_list import ChangeFilter, list_changes, list_scheduled
+from oldhost_sync.store.read.dead_letters import list_dead_letters
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql
 
@@ -117,18 +117,18 @@ QUESTIONS: dict[str, tuple[int, Callable[[Connection], Any]]] = {
     "one change by its id": (1_500, lambda connection: change_status.find_fate_of_id(connection, HOST, 299)),
     "an entity": (
         500,
-        lambda connection: entity_comparison.compare_entity(connection, HOST, "unit", "u77", payloads=True),
+        lambda connection: entities.compare_entity(connection, HOST, "unit", "u77", payloads=True),
     ),
     "a search": (200, lambda connection: search.search(connection, HOST, "Sea")),
     "a search for a number": (200, lambda connection: search.search(connection, HOST, "4711")),
     "the first dead letters": (
         1_500,
-        lambda connection: overview.list_dead_letters(connection, HOST, after_id=0, limit=50),
+        lambda connection: list_dead_letters(connection, HOST, after_id=0, limit=50),
     ),
     # Changes without a fate are counted, some 11,600.
     "the books, and what else an overview asks": (
         13_000,
-        lambda connection: overview.read_status(connection, HOST),
+        lambda connection: host_condition.read_status(connection, HOST),
     ),
     "acts of a kind": (200, lambda connection: audit.list_acts(connection, HOST, limit=50, action="pause")),
     "the pause": (50, lambda connection: audit.current_pause(connection, HOST)),

@@ -11,7 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy.engine import Engine, make_url
 
-from oldhost_sync.store.accounts import APP_RIGHTS, MIGRATION_RIGHTS
+from oldhost_sync.store.access import APP_RIGHTS, MIGRATION_RIGHTS
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.intake.rules import DEFAULT_RULES

@@ -11,7 +11,7 @@ from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.store.outbox import outstanding_changes
 from oldhost_sync.store.outbox.outstanding_changes import IdPage
 from oldhost_sync.store.outbox.relay_queue import mark_relayed
-from oldhost_sync.store.views import overview
+from oldhost_sync.store.read.dead_letters import HELD_COUNTED_MAX, list_dead_letters
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, recorded
 
@@ -178,9 +178,9 @@ def test_fifty_thousand_held_changes_are_passed_over_in_one_page(crowded: Engine
 def test_what_is_held_behind_listed_letters_is_counted_up_to_a_limit(crowded: Engine) -> None:
     with crowded.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        letters = overview.list_dead_letters(connection, HOST, after_id=0, limit=50)
-        assert rows_read(connection) < 2 * overview.HELD_COUNTED_MAX + 500
-    assert [letter["held"] for letter in letters] == [overview.HELD_COUNTED_MAX] + [0] * 49
+        letters = list_dead_letters(connection, HOST, after_id=0, limit=50)
+        assert rows_read(connection) < 2 * HELD_COUNTED_MAX + 500
+    assert [letter["held"] for letter in letters] == [HELD_COUNTED_MAX] + [0] * 49
 
 
 def test_a_page_reads_what_it_gives_and_not_all_dead_letters_of_the_host(engine: Engine) -> None:

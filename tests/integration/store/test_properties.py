@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey
 from oldhost_sync.store.outbox import outstanding_changes, relay_queue
-from oldhost_sync.store.views.live_load import read_live_load
+from oldhost_sync.store.read.live_load import read_live_load
 from tests.integration.store.test_live_load import TOMORROW
 from tests.integration.store.writing import HOST, change_sql, recorded
 

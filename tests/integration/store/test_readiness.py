@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.store.engine import check_writes
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.store.views.readiness import check_writes
 
 pytestmark = pytest.mark.mariadb
 NEEDED = {"api": "outbox_events", "relay": "relay_lease", "worker": "nonce_ledger"}

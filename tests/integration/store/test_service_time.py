@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine
 
-from oldhost_sync.store.views.service_time import LOOKED_AT_MIN, usual_service_ms
+from oldhost_sync.store.read.host_condition import LOOKED_AT_MIN, usual_service_ms
 from tests.integration.store.writing import HOST, change_sql
 
 pytestmark = pytest.mark.mariadb

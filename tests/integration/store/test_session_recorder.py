@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from oldhost_sync.store import session_recorder
+from oldhost_sync.store import workers
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.session_recorder import SessionRecorder
+from oldhost_sync.store.read.sessions import SessionList, read_sessions
 from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.store.views.session_list import SessionList, read_sessions
+from oldhost_sync.store.workers import SessionRecorder
 
 pytestmark = pytest.mark.mariadb
 HOST = "oldhost"
@@ -88,7 +88,7 @@ def test_who_finds_another_one_writing_does_not_wait_and_its_lines_are_written_t
             recorder.write()
         return run_in_transaction(*given, **named)
 
-    monkeypatch.setattr(session_recorder, "run_in_transaction", slow)
+    monkeypatch.setattr(workers, "run_in_transaction", slow)
     recorder.opened(HOST, 1, "worker-a", 501)
     recorder.write()
     (session,) = told(engine).sessions
@@ -103,7 +103,7 @@ def test_what_the_database_does_not_take_is_written_at_the_next_call(
 
     recorder.opened(HOST, 1, "worker-a", 501)
     with monkeypatch.context() as patched:
-        patched.setattr(session_recorder, "run_in_transaction", away)
+        patched.setattr(workers, "run_in_transaction", away)
         recorder.write()
     assert told(engine).sessions == []
     recorder.write()
@@ -113,7 +113,7 @@ def test_what_the_database_does_not_take_is_written_at_the_next_call(
 def test_only_the_newest_sessions_of_a_host_are_kept(
     recorder: SessionRecorder, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_recorder, "SESSIONS_KEPT", 2)
+    monkeypatch.setattr(workers, "SESSIONS_KEPT", 2)
     recorder.opened("another", 1, "worker-a", 1)
     for epoch in range(1, 5):
         recorder.opened(HOST, epoch, "worker-a", 501)

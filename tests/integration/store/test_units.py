@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store.outbox import retention
-from oldhost_sync.store.views import change_status, overview
-from oldhost_sync.store.views.units import LOOKED_AT_MAX, UnitFilter, find_unit, list_units
+from oldhost_sync.store import retention
+from oldhost_sync.store.read import change_status, host_condition
+from oldhost_sync.store.read.dead_letters import find_outcome, list_dead_letters
+from oldhost_sync.store.read.entities import LOOKED_AT_MAX, UnitFilter, find_unit, list_units
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, before, change_sql, recorded, rows
 
@@ -143,9 +144,9 @@ def test_what_somebody_asks_of_a_change_knows_a_fate_that_waits_for_its_row(engi
     with engine.connect() as connection:
         fate = change_status.find_fate(connection, HOST, "k")
         unit = find_unit(connection, HOST, "101")
-        letters = overview.list_dead_letters(connection, HOST, after_id=0, limit=10)
-        assert overview.find_outcome(connection, HOST, change_id or 0) == (True, "DEAD")
-        assert overview.oldest_waiting_at(connection, HOST) is None
+        letters = list_dead_letters(connection, HOST, after_id=0, limit=10)
+        assert find_outcome(connection, HOST, change_id or 0) == (True, "DEAD")
+        assert host_condition.oldest_waiting_at(connection, HOST) is None
     assert fate is not None
     assert (fate.state, fate.nonce, fate.error, fate.waiting_for) == ("DEAD", 7, "no", [])
     assert unit is not None

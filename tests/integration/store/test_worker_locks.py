@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from oldhost_sync.store import worker_locks
+from oldhost_sync.store import workers
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.worker_locks import hold, is_free
+from oldhost_sync.store.workers import hold, is_free
 
 pytestmark = pytest.mark.mariadb
 
 HOLDER = """
 import sys, threading
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.worker_locks import hold
+from oldhost_sync.store.workers import hold
 hold(create_engine(sys.argv[1], autocommit=True), sys.argv[2], threading.Event())
 """
 SECONDS_MAX = 20.0
@@ -104,7 +104,7 @@ def test_a_holder_whose_connection_was_killed_takes_its_lock_again(asking: Engin
 
 def test_a_holder_that_says_nothing_is_disconnected(asking: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a frozen process, or one behind a network that swallows packets."""
-    monkeypatch.setattr(worker_locks, "SAID_EVERY_SECONDS", 60)
-    monkeypatch.setattr(worker_locks, "SILENT_SECONDS_MAX", 1)
+    monkeypatch.setattr(workers, "LOCK_POLL_SECONDS", 60)
+    monkeypatch.setattr(workers, "LOCK_SILENT_SECONDS_MAX", 1)
     with held(asking, "w1") as first:
         until(lambda: holder(asking, "w1") not in {None, first})

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine
 
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.views.processes import WORKERS_SHOWN, Process, read_relay, read_workers
-from oldhost_sync.store.worker_presence import SAID_EVERY_SECONDS, SILENT_SECONDS_MAX, Known, Other, WorkerPresence
+from oldhost_sync.store.read.sessions import WORKERS_SHOWN, Process, read_relay, read_workers
+from oldhost_sync.store.workers import REPORT_SECONDS, SILENT_SECONDS_MAX, Known, Other, WorkerPresence
 from tests.integration.store.writing import HOST, change_sql
 
 pytestmark = pytest.mark.mariadb
@@ -42,7 +42,7 @@ def test_one_that_is_silent_is_not_at_work_until_it_speaks_again(engine: Engine)
 
 
 def test_two_in_a_row_may_be_late_before_a_worker_counts_as_silent() -> None:
-    assert SILENT_SECONDS_MAX > 2 * SAID_EVERY_SECONDS
+    assert SILENT_SECONDS_MAX > 2 * REPORT_SECONDS
 
 
 def test_one_that_has_left_says_so(engine: Engine) -> None:

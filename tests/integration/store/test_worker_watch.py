@@ -17,8 +17,7 @@ from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.worker_locks import LOCK_NAME, hold, is_free
-from oldhost_sync.store.worker_presence import WorkerPresence
+from oldhost_sync.store.workers import LOCK_NAME, WorkerPresence, hold, is_free
 from oldhost_sync.worker import watch as worker_watch
 from oldhost_sync.worker.watch import WorkerWatch, in_ring
 from tests.conformance.private_mariadb import PrivateMariaDB

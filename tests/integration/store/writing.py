@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.intake.rules import seed_rules
-from oldhost_sync.store.outbox.retention import Horizon, RetentionDays, horizon_of
+from oldhost_sync.store.retention import Horizon, RetentionDays, horizon_of
 from oldhost_sync.store.transactions import run_in_transaction
 
 HOST = "oldhost"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.store.views.sync_status import status_expression
+from oldhost_sync.store.read.entities import status_expression
 from tests.faults.product import Product
 from tests.integration.system.changes import record
 from tests.integration.system.commands import oldhost_sync

@@ -16,9 +16,9 @@ from tests.mutants.mutant import Mutant, Patch
 SETTING_APART = "oldhost_sync/store/ledger/setting_apart.py"
 OPERATOR_COMMANDS = "oldhost_sync/store/ledger/operator_commands.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
-MISMATCH = "oldhost_sync/store/ledger/mismatch.py"
+MISMATCH = "oldhost_sync/store/ledger/halt.py"
 FIRST_CONTACT = "oldhost_sync/oldhost/expected_nonce.py"
-CERTAINTY = "oldhost_sync/store/views/certainty.py"
+CERTAINTY = "oldhost_sync/store/read/change_list.py"
 LIFECYCLE = "oldhost_sync/policy/machine/session_lifecycle.py"
 COALESCER = "oldhost_sync/policy/queue/coalescer.py"
 
@@ -189,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         "what counts as applied is settled as applied",
-        (Patch("oldhost_sync/store/ledger/ended_operations.py", 'outcome = "applied" if row.answer == "applied" else "unconfirmed"', 'outcome = "applied"'),),
+        (Patch("oldhost_sync/store/ledger/settlement.py", 'outcome = "applied" if row.answer == "applied" else "unconfirmed"', 'outcome = "applied"'),),
         levels=(SETTLEMENT,),
     ),
 )  # fmt: skip

@@ -27,24 +27,24 @@ from tests.mutants.mutant import Mutant, Patch
 
 RECORDER = "oldhost_sync/store/intake/change_recorder.py"
 BATCH_RECORDER = "oldhost_sync/store/intake/batch_recorder.py"
-BATCH_KEYS = "oldhost_sync/store/intake/batch_keys.py"
-STATE = "oldhost_sync/store/intake/state_size.py"
+BATCH_KEYS = "oldhost_sync/store/intake/batch_recorder.py"
+SHADOW = "oldhost_sync/store/intake/shadow.py"
 MOMENT = "oldhost_sync/fields/moment.py"
 JSON_TEXT = "oldhost_sync/fields/json_text.py"
 TEXT = "oldhost_sync/fields/text.py"
 NUMBER = "oldhost_sync/fields/number.py"
 OFFER = "oldhost_sync/api/connection.py"
 CONNECTION = "oldhost_sync/api/connection.py"
-FEED_VIEW = "oldhost_sync/store/views/change_feed.py"
+FEED_VIEW = "oldhost_sync/store/read/change_feed.py"
 SITUATION_VIEW = "oldhost_sync/api/situation.py"
-CONDITION = "oldhost_sync/store/views/host_condition.py"
+CONDITION = "oldhost_sync/store/read/host_condition.py"
 LAST_REFUSAL = "oldhost_sync/api/refused_writes.py"
 METRICS = "oldhost_sync/api/metrics.py"
 LIVE_STREAM = "oldhost_sync/console/live_stream.py"
 LIVE_PAGE = "oldhost_sync/console/live_page.py"
 DOOR = "oldhost_sync/console/door.py"
 SIGN_INS = "oldhost_sync/console/sign_ins.py"
-SESSIONS = "oldhost_sync/store/console_sessions.py"
+SESSIONS = "oldhost_sync/store/access.py"
 FILE = "oldhost_sync/watched_file.py"
 FIRST_SCHEMA = "migrations/versions/0001_first_schema.py"
 INTAKE = "workflows/intake.py"
@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "autocommit is refused by what the driver says",
-        (Patch(RECORDER, 'f"IF(@@autocommit = 1 AND @@in_transaction = 0, NULL, {value})"', "value"),),
+        (Patch(SHADOW, 'f"IF(@@autocommit = 1 AND @@in_transaction = 0, NULL, {value})"', "value"),),
         levels=(RECORDING_DRIVERS,),
     ),
     # --------------------------------------------------------------------------------------- one parser for each field
@@ -197,7 +197,7 @@ MUTANTS = (
     ),
     Mutant(
         "a state that is too large is an error of the server",
-        (Patch(STATE, "    return error_code(error) == CHECK_VIOLATED and STATE_SIZE in str(error.orig)\n", "    return False\n"),),
+        (Patch(SHADOW, "    return error_code(error) == CHECK_VIOLATED and STATE_SIZE in str(error.orig)\n", "    return False\n"),),
         levels=(STATE_SIZE,),
     ),
     Mutant(

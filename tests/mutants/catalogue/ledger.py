@@ -17,11 +17,11 @@ from tests.mutants.mutant import Mutant, Patch
 
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
-FENCE = "oldhost_sync/store/ledger/fence.py"
+FENCE = "oldhost_sync/store/ledger/statements.py"
 COMPLETION = "oldhost_sync/store/ledger/completion.py"
 SETTING_APART = "oldhost_sync/store/ledger/setting_apart.py"
-USED = "oldhost_sync/store/ledger/used_nonce.py"
-RESOLUTION = "oldhost_sync/store/ledger/halt_resolution.py"
+USED = "oldhost_sync/store/ledger/completion.py"
+RESOLUTION = "oldhost_sync/store/ledger/halt.py"
 LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
 
 MUTANTS = (
@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         "a rejected change can be confirmed",
         (Patch("oldhost_sync/store/ledger/operator_commands.py", "    if not row.unproven:\n", "    if False:\n"),
-         Patch("oldhost_sync/store/ledger/operator_statements.py", "outcome = 'DEAD' AND unproven = 1\"", "outcome = 'DEAD'\"")),
+         Patch("oldhost_sync/store/ledger/operator_commands.py", "outcome = 'DEAD' AND unproven = 1\"", "outcome = 'DEAD'\"")),
         levels=(CONFORMANCE,),
     ),
     Mutant(
@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         "what follows a doubt keeps its nonce when the doubt waits again",
-        (Patch("oldhost_sync/store/ledger/halt_resolution.py", "    if again:  # those after it", "    if False:  # those after it"),),
+        (Patch("oldhost_sync/store/ledger/halt.py", "    if again:  # those after it", "    if False:  # those after it"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
@@ -171,8 +171,8 @@ MUTANTS = (
         "resolved by resending, states in doubt trusted",
         (
             Patch(
-                "oldhost_sync/store/ledger/halt_resolution.py",
-                "    connection.exec_driver_sql(sql.FORGET_STATES_IN_DOUBT, (host, host, expected))\n",
+                "oldhost_sync/store/ledger/halt.py",
+                "    connection.exec_driver_sql(_FORGET_STATES_IN_DOUBT, (host, host, expected))\n",
                 "",
             ),
         ),
@@ -182,7 +182,7 @@ MUTANTS = (
     # What stopped the writer without a word, or lost what was accepted.
     Mutant(
         "a reservation that overtakes",
-        (Patch("oldhost_sync/store/ledger/precedence.py", "    return change_id is not None and change_id < row.id\n", "    return False\n"),),
+        (Patch("oldhost_sync/store/ledger/reservation.py", "    return change_id is not None and change_id < row.id\n", "    return False\n"),),
         levels=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
@@ -217,12 +217,12 @@ MUTANTS = (
     ),
     Mutant(
         "an old version that comes after newer operations of its entity",
-        (Patch("oldhost_sync/store/ledger/precedence.py", "        if row.priority_class == PriorityClass.LWW and (row.is_passed or self._is_passed_by(binding, row)):\n", "        if False:\n"),),
+        (Patch("oldhost_sync/store/ledger/reservation.py", "        if row.priority_class == PriorityClass.LWW and (row.is_passed or self._is_passed_by(binding, row)):\n", "        if False:\n"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
         "an old version goes behind newer operations of its send",
-        (Patch("oldhost_sync/store/ledger/precedence.py", "(row.is_passed or self._is_passed_by(binding, row))", "row.is_passed"),),
+        (Patch("oldhost_sync/store/ledger/reservation.py", "(row.is_passed or self._is_passed_by(binding, row))", "row.is_passed"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         "lost operations that wait again are known to the writer",
-        (Patch("oldhost_sync/store/ledger/halt_resolution.py", "sql.REOPEN_FROM if as_they_were else sql.RELAY_AGAIN_FROM", "sql.REOPEN_FROM"),),
+        (Patch("oldhost_sync/store/ledger/halt.py", "_REOPEN_FROM if as_they_were else _RELAY_AGAIN_FROM", "_REOPEN_FROM"),),
         levels=(CONSEQUENCES,),
     ),
 )  # fmt: skip

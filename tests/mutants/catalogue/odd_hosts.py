@@ -25,8 +25,8 @@ CONNECTOR = "oldhost_sync/oldhost/connector.py"
 ADDRESS = "oldhost_sync/oldhost/address.py"
 LIFECYCLE = "oldhost_sync/policy/machine/session_lifecycle.py"
 LOST_ANSWERS = "oldhost_sync/policy/machine/lost_answers.py"
-HALT_RESOLUTION = "oldhost_sync/store/ledger/halt_resolution.py"
-HALT_COUNT = "oldhost_sync/store/ledger/halt_count.py"
+HALT_RESOLUTION = "oldhost_sync/store/ledger/halt.py"
+HALT_COUNT = "oldhost_sync/store/ledger/halt.py"
 SESSION = "activities/session.py"
 
 MUTANTS = (

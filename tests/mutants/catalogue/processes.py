@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "an offered lease is renewed with the others",
-        (Patch("oldhost_sync/store/outbox/relay_lease.py", 'WHERE owner = :owner AND expires_at <= {_UNTIL}")\n_HELD', 'WHERE owner = :owner")\n_HELD'),),
+        (Patch("oldhost_sync/store/outbox/relay_queue.py", 'WHERE owner = :owner AND expires_at <= {_UNTIL}")\n_HELD', 'WHERE owner = :owner")\n_HELD'),),
         levels=(LEASES,),
     ),
     Mutant(

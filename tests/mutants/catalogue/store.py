@@ -47,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         "SYNCED while a change waits",
-        (Patch("oldhost_sync/store/views/sync_status.py", """f"WHEN {waits} THEN '{PENDING_SYNC}' ELSE""", """f"ELSE"""),),
+        (Patch("oldhost_sync/store/read/entities.py", """f"WHEN {waits} THEN '{PENDING_SYNC}' ELSE""", """f"ELSE"""),),
         levels=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
@@ -72,7 +72,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker's lock lasts as long as its connection is silent",
-        (Patch("oldhost_sync/store/worker_locks.py", "SET SESSION wait_timeout = {SILENT_SECONDS_MAX}", "DO 0"),),
+        (Patch("oldhost_sync/store/workers.py", "SET SESSION wait_timeout = {LOCK_SILENT_SECONDS_MAX}", "DO 0"),),
         levels=(ENDED_WORKERS,),
     ),
     Mutant(
@@ -82,7 +82,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that was last heard of in the future is at work",
-        (Patch("oldhost_sync/store/worker_presence.py", " AND seen_at <= UTC_TIMESTAMP(6) + INTERVAL :silent_s SECOND", ""),),
+        (Patch("oldhost_sync/store/workers.py", " AND seen_at <= UTC_TIMESTAMP(6) + INTERVAL :silent_s SECOND", ""),),
         levels=(ENDED_WORKERS,),
     ),
     Mutant(

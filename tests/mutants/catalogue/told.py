@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         "who signs out stays signed in elsewhere",
-        (Patch("oldhost_sync/console/sign_ins.py", "            console_sessions.end_session(connection, self._host, sign_in.digest)\n", ""),),
+        (Patch("oldhost_sync/console/sign_ins.py", "            access.end_session(connection, self._host, sign_in.digest)\n", ""),),
         levels=(SIGN_IN,),
     ),
     Mutant(
@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         "a refused submission leaves its key free",
-        (Patch("oldhost_sync/store/intake/invalid_submissions.py", "            connection.exec_driver_sql(_TAKE_KEY, key)\n", ""),),
+        (Patch("oldhost_sync/store/intake/signals.py", "            connection.exec_driver_sql(_TAKE_KEY, key)\n", ""),),
         levels=(CALLERS,),
     ),
 )  # fmt: skip

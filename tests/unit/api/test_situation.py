@@ -13,11 +13,9 @@ from oldhost_sync.policy.machine.progress import STATES
 from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.audit import AuditedAct
-from oldhost_sync.store.ledger.halt_decision import HaltDecision
-from oldhost_sync.store.views.ban import Ban
-from oldhost_sync.store.views.host_condition import HostCondition
-from oldhost_sync.store.views.processes import Process
-from oldhost_sync.store.views.session_list import SessionView
+from oldhost_sync.store.read.halt import HaltDecision
+from oldhost_sync.store.read.host_condition import Ban, HostCondition
+from oldhost_sync.store.read.sessions import Process, SessionView
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 EARLIER = NOW - timedelta(minutes=7)

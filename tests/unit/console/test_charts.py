@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from oldhost_sync.console.charts import COLUMNS_MAX, HEIGHT, WIDTH, draw
-from oldhost_sync.store.views.load_series import RINGS, LoadSample
+from oldhost_sync.store.read.figures import RINGS, LoadSample
 
 END = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from oldhost_sync.api.situation_reader import View
 from oldhost_sync.console import overview_parts
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.overview_parts import PARTS, OverviewParts
-from oldhost_sync.store.views.load_series import RINGS
+from oldhost_sync.store.read.figures import RINGS
 
 AT = datetime(2026, 11, 22, 3, tzinfo=UTC)
 

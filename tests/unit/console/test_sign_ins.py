@@ -11,7 +11,7 @@ from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.console import sign_ins
 from oldhost_sync.console.sign_ins import SignIns
 from oldhost_sync.settings import ApiToken, Role
-from oldhost_sync.store.console_sessions import TokenHolder
+from oldhost_sync.store.access import TokenHolder
 
 TOKEN = ApiToken("vera", Role.VIEWER, "ab" * 32)
 

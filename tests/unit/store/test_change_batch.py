@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oldhost_sync.store.errors import EntityRefused, IdempotencyConflict, InvalidChange
-from oldhost_sync.store.intake.change_batch import ChangeBatch, Item, Result, Unacceptable, decide
+from oldhost_sync.store.intake.batch_recorder import ChangeBatch, Item, Result, Unacceptable, decide
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.store.intake.validation import Acceptable, accept
 

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PatchActivationInput
 
 from oldhost_sync.policy.tuning import WriterPolicy
-from oldhost_sync.store.worker_presence import Known
+from oldhost_sync.store.workers import Known
 from oldhost_sync.worker import release_watch
 from oldhost_sync.worker.release_watch import (
     FRESH_SECONDS,

@@ -1,0 +1,201 @@
+"""The shadow rows: an entity's newest accepted state, `{event_type: last payload}`, in `units` or `entities`.
+
+Who records a change first locks its entity's row, and creates it if it is new; last the state is written into it. The
+statements are plain SQL for the driver, for speed: every write uses them, 300 a second. A state has a largest size: the
+database refuses what is above it, as the constraints of its tables say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+
+from oldhost_sync.policy.limits import BATCH_STATEMENT_BYTES_MAX, STATE_BYTES_MAX
+from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.intake.validation import Acceptable
+from oldhost_sync.store.tables import STATE_SIZE
+from oldhost_sync.store.transactions import CHECK_VIOLATED, error_code
+
+UNIT = "unit"
+# Type and id.
+Entity = tuple[str, str]
+
+
+class StatesTooLarge(Exception):  # noqa: N818 - an event, not a mistake
+    """The states of these entities would be larger than a state may be."""
+
+    def __init__(self, entities: set[Entity]) -> None:
+        super().__init__("states are too large")
+        self.entities = entities
+
+
+def state_too_large() -> InvalidChange:
+    message = (
+        "event_type is one too many for this entity: the last payloads of all its event types may have at most "
+        f"{STATE_BYTES_MAX} bytes of JSON"
+    )
+    return InvalidChange(message, "event_type")
+
+
+def unless_autocommit(value: str) -> str:
+    """`value`, or NULL, which its column refuses, if each statement is committed by itself. The server knows, whatever
+    the driver.
+    """
+    return f"IF(@@autocommit = 1 AND @@in_transaction = 0, NULL, {value})"
+
+
+class Shadow:
+    """The statements for one row of a table of shadow states, whose primary key is `key`."""
+
+    def __init__(self, table: str, *key: str) -> None:
+        row = " AND ".join(f"{name} = %s" for name in key)
+        self.table, self.key = table, key
+        self.lock = self.lock_rows(1, unless_autocommit("'{}'"))
+        # With a short lock wait, for callers that have other work to do.
+        self.reach = f"SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM {table} WHERE {row} FOR UPDATE"
+        self.lock_free = f"SELECT 1 FROM {table} WHERE {row} FOR UPDATE NOWAIT"
+        self.write = (
+            f"UPDATE {table} SET state = JSON_SET(state, %s, JSON_COMPACT(%s)), "
+            f"newest_change_id = %s, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE {row}"
+        )
+        # After a refused write: whether the state of a row, which is locked already, would be too large.
+        self.too_large = (
+            f"SELECT 1 FROM {table} WHERE {row} AND OCTET_LENGTH(JSON_SET(state{{payloads}})) > {STATE_BYTES_MAX} "
+            "LOCK IN SHARE MODE"
+        )
+
+    def lock_rows(self, count: int, state: str = "'{}'") -> str:
+        """Lock `count` rows in the order of their keys; missing rows are created, empty."""
+        row = f"({'%s, ' * len(self.key)}{state}, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
+        head = f"INSERT INTO {self.table} ({', '.join(self.key)}, state, created_at, updated_at) VALUES "
+        return f"{head}{', '.join([row] * count)} ON DUPLICATE KEY UPDATE id = id"
+
+    def write_rows(self, count: int, columns: Sequence[str]) -> str:
+        """As `write`, for locked rows. Values per row: key, payload, newest change, `columns`; at the end: the path."""
+        names = (*self.key, "state", "newest_change_id", *columns)
+        row = f"({'%s, ' * len(names)}UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
+        taken = ", ".join(f"{name} = VALUES({name})" for name in ("newest_change_id", *columns))
+        return (
+            f"INSERT INTO {self.table} ({', '.join(names)}, created_at, updated_at) VALUES {', '.join([row] * count)} "
+            f"ON DUPLICATE KEY UPDATE state = JSON_SET(state, %s, JSON_COMPACT(VALUES(state))), "
+            f"{taken}, updated_at = UTC_TIMESTAMP(6)"
+        )
+
+    def key_of(self, host: str, entity: Entity) -> tuple[str, ...]:
+        return (host, *entity) if len(self.key) == 3 else (host, entity[1])
+
+
+UNIT_SHADOW = Shadow("units", "host", "id")
+ENTITY_SHADOW = Shadow("entities", "host", "entity_type", "id")
+
+
+def shadow_of(entity: Entity) -> Shadow:
+    return UNIT_SHADOW if entity[0] == UNIT else ENTITY_SHADOW
+
+
+def reach_entity(connection: Connection, host: str, entity: Entity) -> None:
+    """Lock the entity's row if there is one, waiting at most a second; raises the database's error on a conflict."""
+    shadow = shadow_of(entity)
+    connection.exec_driver_sql(shadow.reach, shadow.key_of(host, entity))
+
+
+def lock_free_entity(connection: Connection, host: str, entity: Entity) -> None:
+    """Lock the entity's row if it has one; raises the database's "lock wait" error at once if it is locked already."""
+    shadow = shadow_of(entity)
+    connection.exec_driver_sql(shadow.lock_free, shadow.key_of(host, entity)).all()
+
+
+def write_shadow(connection: Connection, change: Acceptable, change_id: int) -> None:
+    """Write one change into its entity's row, which must be locked."""
+    entity = (change.entity_type, change.entity_id)
+    shadow = shadow_of(entity)
+    columns = "".join(f"{name} = %s, " for name, _ in change.columns)
+    key = shadow.key_of(change.host, entity)
+    values = (_path(change.event_type), change.payload, change_id, *(value for _, value in change.columns), *key)
+    try:
+        connection.exec_driver_sql(shadow.write.format(columns=columns), values)
+    except DBAPIError as error:
+        if _says_too_large(error):
+            raise state_too_large() from None
+        raise
+
+
+# Entity, payload, newest change, and the values of the unit's own columns.
+_Row = tuple[Entity, str, int | None, tuple[str | None, ...]]
+
+
+def write_shadows(
+    connection: Connection, host: str, changes: Sequence[Acceptable], change_ids: Mapping[str, int | None]
+) -> None:
+    """Write each entity's last payload of each event type and its newest change, one statement per event type. The rows
+    must be locked. `change_ids`: by idempotency key. Raises StatesTooLarge.
+    """
+    newest: dict[Entity, int | None] = {}
+    last: dict[tuple[str, Entity], tuple[str, dict[str, str | None]]] = {}
+    for change in changes:
+        entity = (change.entity_type, change.entity_id)
+        newest[entity] = change_ids[change.idempotency_key]
+        _, columns = last.get((change.event_type, entity), ("", {}))
+        last[change.event_type, entity] = (change.payload, {**columns, **dict(change.columns)})
+    alike: dict[tuple[Shadow, str, tuple[str, ...]], list[_Row]] = {}
+    for (event_type, entity), (payload, columns) in last.items():
+        row = (entity, payload, newest[entity], tuple(columns.values()))
+        alike.setdefault((shadow_of(entity), event_type, tuple(columns)), []).append(row)
+    try:
+        for (shadow, event_type, names), rows in alike.items():
+            _write_alike(connection, host, shadow, event_type, names, rows)
+    except DBAPIError as error:
+        if _says_too_large(error):
+            payloads: dict[Entity, list[tuple[str, str]]] = {}
+            for (_, event_type, _), rows in alike.items():
+                for entity, payload, _, _ in rows:
+                    payloads.setdefault(entity, []).append((_path(event_type), payload))
+            if found := {entity for entity, some in payloads.items() if _is_too_large(connection, host, entity, some)}:
+                raise StatesTooLarge(found) from None
+        raise
+
+
+def _write_alike(
+    connection: Connection, host: str, shadow: Shadow, event_type: str, columns: tuple[str, ...], rows: Sequence[_Row]
+) -> None:
+    for part in parts([len(payload) for _, payload, _, _ in rows]):
+        values: list[Any] = []
+        for entity, payload, newest, more in rows[part]:
+            values += (*shadow.key_of(host, entity), payload, newest, *more)
+        connection.exec_driver_sql(shadow.write_rows(len(rows[part]), columns), (*values, _path(event_type)))
+
+
+def _is_too_large(connection: Connection, host: str, entity: Entity, payloads: Sequence[tuple[str, str]]) -> bool:
+    """Whether its state would be, after one of these payloads, each with its path, written one after the other. Some
+    may be written already.
+    """
+    shadow = shadow_of(entity)
+    key = shadow.key_of(host, entity)
+    for count in range(1, len(payloads) + 1):
+        query = shadow.too_large.format(payloads=", %s, JSON_COMPACT(%s)" * count)
+        values = (*key, *(value for pair in payloads[:count] for value in pair))
+        if connection.exec_driver_sql(query, values).first() is not None:
+            return True
+    return False
+
+
+def _says_too_large(error: DBAPIError) -> bool:
+    return error_code(error) == CHECK_VIOLATED and STATE_SIZE in str(error.orig)
+
+
+def _path(event_type: str) -> str:
+    return f'$."{event_type}"'
+
+
+def parts(sizes: Sequence[int]) -> Iterator[slice]:
+    """Split rows of these sizes, in order, into parts that fit into one statement."""
+    start, total = 0, 0
+    for index, size in enumerate(sizes):
+        if total + size > BATCH_STATEMENT_BYTES_MAX:
+            yield slice(start, index)
+            start, total = index, 0
+        total += size
+    yield slice(start, len(sizes))

@@ -1,0 +1,251 @@
+"""Dead letters by OldHost's reason: how many have it, and what is held behind them.
+
+Reasons that differ only in numbers, UUIDs, hashes or quoted names are one group ("no such guest 4711"): its name is the
+reason's beginning with each of these written as #. Alerts about dead letters have the same groups, by a shorter
+beginning (store/dead_letter_alerts.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX, cause_of
+from oldhost_sync.store.columns import UtcDateTime
+from oldhost_sync.store.outbox.pending_fates import IDS_MAX
+from oldhost_sync.store.tables import (
+    IS_FATE_OF_CHANGE,
+    outbox_events,
+    pending_fates,
+)
+
+# --------------------------------------------------------------------------------------------------- dead letter groups
+
+# Dead letters by OldHost's reason: how many have it, and what is held behind them.
+#
+# Reasons that differ only in numbers, UUIDs, hashes or quoted names are one group ("no such guest 4711"): its name is
+# the
+# reason's beginning with each of these written as #. Alerts about dead letters have the same groups, by a shorter
+# beginning (store/dead_letter_alerts.py).
+
+# Only this many dead letters are read, the oldest; the result says whether there are more.
+LETTERS_MAX = 5_000
+# The most groups in an answer, the largest: each is a form on a page. The others come when these are decided; all
+# letters are in the list of dead letters, whatever their group.
+GROUPS_MAX = 50
+
+_NAMED = "o.id, o.entity_type, o.entity_id, o.event_type, o.source"
+_LETTERS = text(
+    f"(SELECT {_NAMED}, o.processed_at AS rejected_at, o.error FROM outbox_events o "
+    "FORCE INDEX (ix_outbox_events_outcome) WHERE o.host = :host AND o.outcome = 'DEAD' AND o.id > :after "
+    "ORDER BY o.id LIMIT :limit) UNION ALL "
+    f"(SELECT {_NAMED}, p.decided_at AS rejected_at, p.error FROM pending_fates p STRAIGHT_JOIN outbox_events o "
+    "FORCE INDEX (PRIMARY) ON o.id = p.change_id AND o.host = p.host WHERE p.host = :host AND p.outcome = 'DEAD' "
+    "AND p.change_id > :after AND o.outcome IS NULL ORDER BY o.id LIMIT :limit) ORDER BY id LIMIT :limit"
+).columns(rejected_at=UtcDateTime())
+_HELD = text(
+    "SELECT d.id, COUNT(*) AS held FROM outbox_events d FORCE INDEX (PRIMARY) STRAIGHT_JOIN outbox_events o "
+    "FORCE INDEX (ix_outbox_events_status) ON o.host = d.host AND o.outcome IS NULL "
+    "AND o.entity_type = d.entity_type AND o.entity_id = d.entity_id AND o.priority_class = 'TXN' AND o.id > d.id "
+    "WHERE d.id IN :ids GROUP BY d.id"
+).bindparams(bindparam("ids", expanding=True))
+
+
+@dataclass(slots=True)
+class LetterGroup:
+    """Dead letters with one reason. `example`: OldHost's words about the oldest one, unchanged. `held`: TXN changes
+    behind them. `newest_id`: a decision about ids up to it covers exactly what was shown. `sources`: the applications
+    that submitted them. `change_ids`: the oldest ones.
+    """
+
+    reason: str
+    example: str = ""
+    letters: int = 0
+    entities: int = 0
+    held: int = 0
+    oldest_at: datetime | None = None
+    newest_id: int = 0
+    event_types: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    change_ids: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroups:
+    """The largest groups, at most GROUPS_MAX, the largest first. `other_reasons`, `other_letters`: how many groups are
+    not among them, and their letters. `more`: there are letters beyond the oldest LETTERS_MAX, which are in no group.
+    """
+
+    groups: list[LetterGroup]
+    other_reasons: int
+    other_letters: int
+    more: bool
+
+
+IDS_SHOWN = 20
+
+
+def list_groups(connection: Connection, host: str) -> LetterGroups:
+    """The groups of the oldest LETTERS_MAX dead letters."""
+    letters = connection.execute(_LETTERS, {"host": host, "after": 0, "limit": LETTERS_MAX + 1}).all()
+    groups: dict[str, LetterGroup] = {}
+    entities: dict[str, dict[tuple[str, str], int]] = {}
+    for letter in letters[:LETTERS_MAX]:
+        reason = _reason(letter.error)
+        group = groups.setdefault(reason, LetterGroup(reason, letter.error or "", oldest_at=letter.rejected_at))
+        group.letters += 1
+        group.newest_id = letter.id
+        group.change_ids += [letter.id] if len(group.change_ids) < IDS_SHOWN else []
+        group.event_types += [letter.event_type] if letter.event_type not in group.event_types else []
+        group.sources += [letter.source] if letter.source not in group.sources else []
+        entities.setdefault(reason, {}).setdefault((letter.entity_type, letter.entity_id), letter.id)
+    by_size = sorted(groups.values(), key=lambda group: (-group.letters, group.reason))
+    shown, others = by_size[:GROUPS_MAX], by_size[GROUPS_MAX:]
+    oldest = {group.reason: list(entities[group.reason].values()) for group in shown}
+    held = _held_behind(connection, [change_id for ids in oldest.values() for change_id in ids])
+    for group in shown:
+        group.entities = len(oldest[group.reason])
+        group.held = sum(held.get(change_id, 0) for change_id in oldest[group.reason])
+    other_letters = sum(group.letters for group in others)
+    return LetterGroups(shown, len(others), other_letters, more=len(letters) > LETTERS_MAX)
+
+
+def _reason(error: str | None) -> str:
+    return cause_of(error, REASON_LENGTH_MAX)
+
+
+def ids_of_group(
+    connection: Connection, host: str, reason: str, *, after_id: int = 0, up_to: int | None = None, limit: int
+) -> list[int]:
+    """The oldest `limit` letters of a group with ids above `after_id` and up to `up_to`; reads at most LETTERS_MAX."""
+    letters = connection.execute(_LETTERS, {"host": host, "after": after_id, "limit": LETTERS_MAX})
+    return _first(
+        (row.id for row in letters if _reason(row.error) == reason and (up_to is None or row.id <= up_to)),
+        limit,
+    )
+
+
+def _first(ids: Iterable[int], limit: int) -> list[int]:
+    return [change_id for _, change_id in zip(range(limit), ids, strict=False)]
+
+
+def _held_behind(connection: Connection, change_ids: Sequence[int]) -> dict[int, int]:
+    """How many TXN changes wait behind each letter, which must be the oldest of its entity."""
+    found: dict[int, int] = {}
+    for start in range(0, len(change_ids), IDS_MAX):
+        values: dict[str, Any] = {"ids": change_ids[start : start + IDS_MAX]}
+        found |= {row.id: row.held for row in connection.execute(_HELD, values)}
+    return found
+
+
+# Held changes are counted up to this for each letter: a page has hundreds of letters, and one entity may hold 50,000.
+HELD_COUNTED_MAX = 1_000
+
+
+_NAMES = ("idempotency_key", "entity_type", "entity_id", "event_type", "priority_class")
+
+
+_CHANGE = (
+    outbox_events.c.id.label("change_id"),
+    *(outbox_events.c[name] for name in _NAMES),
+    outbox_events.c.created_at.label("accepted_at"),
+)
+
+
+_LETTER = (
+    *_CHANGE,
+    outbox_events.c.processed_at,
+    outbox_events.c.nonce,
+    outbox_events.c.error,
+    outbox_events.c.unproven.label("unsure"),
+)
+
+
+# A change that was rejected while its row was locked: its fate is still in `pending_fates`.
+_DECIDED_AT = pending_fates.c.decided_at.label("processed_at")
+
+
+_PENDING_LETTER = (
+    *_CHANGE,
+    _DECIDED_AT,
+    pending_fates.c.nonce,
+    pending_fates.c.error,
+    pending_fates.c.unproven.label("unsure"),
+)
+
+
+def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit: int) -> list[dict[str, Any]]:
+    """Dead letters that wait for a decision, oldest first, each with how many are held behind it: at
+    most HELD_COUNTED_MAX are counted.
+    """
+    query = (
+        select(*_LETTER)
+        .where(outbox_events.c.host == host, outbox_events.c.outcome == "DEAD", outbox_events.c.id > after_id)
+        .order_by(outbox_events.c.id)
+        .limit(limit)
+    )
+    pending = (
+        select(*_PENDING_LETTER)
+        .join(pending_fates, IS_FATE_OF_CHANGE)
+        .where(pending_fates.c.host == host, pending_fates.c.outcome == "DEAD", pending_fates.c.change_id > after_id)
+        .order_by(pending_fates.c.change_id)
+        .limit(limit)
+    )
+    return _with_held(connection, host, pending, query, limit)
+
+
+def dead_letters_of(connection: Connection, host: str, change_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Those of `change_ids` that are dead letters, as :func:`list_dead_letters` returns them."""
+    query = select(*_LETTER).where(
+        outbox_events.c.host == host, outbox_events.c.id.in_(change_ids), outbox_events.c.outcome == "DEAD"
+    )
+    pending = (
+        select(*_PENDING_LETTER)
+        .join(pending_fates, IS_FATE_OF_CHANGE)
+        .where(pending_fates.c.host == host, pending_fates.c.outcome == "DEAD")
+        .where(pending_fates.c.change_id.in_(change_ids))
+    )
+    return _with_held(connection, host, pending, query, len(change_ids))
+
+
+def _with_held(
+    connection: Connection, host: str, pending: Select[Any], query: Select[Any], limit: int
+) -> list[dict[str, Any]]:
+    # In this order, so that one that moves between the two queries is found twice and not missed.
+    found = {row.change_id: dict(row._mapping) for row in (*connection.execute(pending), *connection.execute(query))}  # noqa: SLF001
+    letters = [found[change_id] for change_id in sorted(found)[:limit]]
+    for letter in letters:
+        letter["held"] = _count_held(connection, host, letter)
+    return letters
+
+
+def find_outcome(connection: Connection, host: str, change_id: int) -> tuple[bool, str | None]:
+    """Whether there is such a change, and its fate so far."""
+    row = connection.execute(
+        select(func.coalesce(outbox_events.c.outcome, pending_fates.c.outcome).label("outcome"))
+        .outerjoin(pending_fates, IS_FATE_OF_CHANGE)
+        .where(outbox_events.c.host == host, outbox_events.c.id == change_id)
+    ).one_or_none()
+    return (False, None) if row is None else (True, row.outcome)
+
+
+def _count_held(connection: Connection, host: str, letter: dict[str, Any]) -> int:
+    held = (
+        select(outbox_events.c.id)
+        .with_hint(outbox_events, "FORCE INDEX (ix_outbox_events_status)", "mysql")
+        .where(
+            outbox_events.c.host == host,
+            outbox_events.c.outcome.is_(None),
+            outbox_events.c.entity_type == letter["entity_type"],
+            outbox_events.c.entity_id == letter["entity_id"],
+            outbox_events.c.priority_class == "TXN",
+            outbox_events.c.id > letter["change_id"],
+        )
+        .limit(HELD_COUNTED_MAX)
+    )
+    return connection.execute(select(func.count()).select_from(held.subquery())).scalar_one()

@@ -1,0 +1,247 @@
+"""Which processes of a host are at work, as each reports itself: workers every ten seconds, the relay by its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Boolean, Float, text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.plain_text import instant
+from oldhost_sync.policy.rules.alert_kinds import Severity
+from oldhost_sync.store.columns import UtcDateTime
+from oldhost_sync.store.workers import IS_AT_WORK, SESSIONS_KEPT, SILENT_SECONDS_MAX
+
+# ------------------------------------------------------------------------------------------------------------ processes
+
+# Which processes of a host are at work, as each reports itself: workers every ten seconds, the relay by its lease.
+
+WORKERS_SHOWN = 20
+
+_WORKERS = text(
+    f"SELECT name, seen_at, left_at IS NULL AND {IS_AT_WORK} AS at_work, "
+    "left_at IS NOT NULL AS has_left, knows_release, round_trip_us / 1000 AS round_trip_ms "
+    "FROM workers WHERE host = :host "
+    "ORDER BY at_work DESC, seen_at DESC LIMIT :limit"
+).columns(seen_at=UtcDateTime(), at_work=Boolean(), has_left=Boolean(), round_trip_ms=Float())
+_RELAY = text(
+    "SELECT owner AS name, expires_at AS seen_at, expires_at > UTC_TIMESTAMP(6) AS at_work FROM relay_lease "
+    "WHERE host = :host"
+).columns(seen_at=UtcDateTime(), at_work=Boolean())
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """`seen_at`: its last report; for a relay, when its lease ends. `has_left`: it reported that it stops; without
+    that, a process that is not at work was killed, is frozen, or can't reach the database. `knows_release`: the newest
+    release of the writer's decisions that a worker can begin; None: of a relay.
+    `round_trip_ms`: to MariaDB, as a worker measured it last.
+    """
+
+    name: str
+    seen_at: datetime
+    at_work: bool
+    has_left: bool = False
+    knows_release: int | None = None
+    round_trip_ms: float | None = None
+
+
+def read_workers(connection: Connection, host: str) -> list[Process]:
+    """The workers of the last day, at most WORKERS_SHOWN: those at work first, then those seen last."""
+    values = {"host": host, "silent_s": SILENT_SECONDS_MAX, "limit": WORKERS_SHOWN}
+    return [Process(*row) for row in connection.execute(_WORKERS, values)]
+
+
+def read_relay(connection: Connection, host: str) -> Process | None:
+    """The relay that holds the lease, or held it last."""
+    row = connection.execute(_RELAY, {"host": host}).one_or_none()
+    return None if row is None else Process(*row)
+
+
+# --------------------------------------------------------------------------------------------------------- session list
+
+# Sessions, from the workers' records and the ledger's newest operations, and which processes are at work.
+#
+# A worker that is killed records no end: then its session ended, at the latest, when the next one began.
+
+NONCES_LOOKED_AT = 5_000
+SESSIONS_SHOWN = 100
+
+_EPOCHS = text(
+    "SELECT epoch, COUNT(*) AS operations, MIN(nonce) AS first_nonce, MAX(nonce) AS last_nonce, "
+    "MIN(created_at) AS began_at, MAX(COALESCE(completed_at, sent_at, created_at)) AS last_at, "
+    "CAST(SUM(sends > 1) AS SIGNED) AS sent_again, CAST(SUM(status = 'SENT') AS SIGNED) AS in_doubt FROM ("
+    "SELECT nonce, epoch, status, sends, created_at, sent_at, completed_at FROM nonce_requests FORCE INDEX (PRIMARY) "
+    "WHERE host = :host ORDER BY nonce DESC LIMIT :looked_at) newest GROUP BY epoch ORDER BY epoch DESC LIMIT :limit"
+).columns(began_at=UtcDateTime(), last_at=UtcDateTime())
+_RECORDED = text(
+    "SELECT epoch, owner, opened_at, opened_at_nonce, ended_at, ended_because, lost_replies FROM host_sessions "
+    "WHERE host = :host ORDER BY epoch DESC LIMIT :limit"
+).columns(opened_at=UtcDateTime(), ended_at=UtcDateTime())
+_LAST_DAY = text(
+    "SELECT COUNT(*) AS sessions, CAST(COALESCE(SUM(lost_replies), 0) AS SIGNED) AS lost_replies FROM ("
+    "SELECT opened_at, lost_replies FROM host_sessions WHERE host = :host ORDER BY epoch DESC "
+    f"LIMIT {SESSIONS_KEPT}) newest WHERE opened_at >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY"
+)
+_LEDGER = text(
+    "SELECT epoch, owner, banned_at, banned_until, halted, updated_at FROM nonce_ledger WHERE host = :host"
+).columns(banned_at=UtcDateTime(), banned_until=UtcDateTime(), updated_at=UtcDateTime())
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The operations of one epoch in the ledger. `sent_again`: sent more than once, as after a lost reply."""
+
+    operations: int
+    first_nonce: int
+    last_nonce: int
+    began_at: datetime
+    last_at: datetime
+    sent_again: int
+    in_doubt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """One session. What its worker did not record is None. `operations` None: it bound none of the newest operations.
+
+    `successor_at`: when the next session began; this one ended before.
+    """
+
+    epoch: int
+    owner: str | None = None
+    opened_at: datetime | None = None
+    opened_at_nonce: int | None = None
+    ended_at: datetime | None = None
+    ended_because: str | None = None
+    lost_replies: int | None = None
+    successor_at: datetime | None = None
+    operations: Operations | None = None
+
+    @property
+    def began_at(self) -> datetime | None:
+        return self.opened_at or (self.operations.began_at if self.operations else None)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionList:
+    """The newest epoch first. `epoch`, `owner`: of the ledger. `banned_at`, `banned_until`: of the last ban.
+
+    `sessions_of_a_day`, `lost_replies_of_a_day`: of the sessions that were opened in the last 24 hours.
+    """
+
+    epoch: int | None = None
+    owner: str | None = None
+    banned_at: datetime | None = None
+    banned_until: datetime | None = None
+    halted: str | None = None
+    updated_at: datetime | None = None
+    relay: Process | None = None
+    workers: list[Process] = field(default_factory=list)
+    sessions: list[SessionView] = field(default_factory=list)
+    sessions_of_a_day: int = 0
+    lost_replies_of_a_day: int = 0
+
+
+def read_newest_session(connection: Connection, host: str) -> SessionView | None:
+    """The newest session, as its worker recorded it; None if there is no record yet."""
+    row = connection.execute(_RECORDED, {"host": host, "limit": 1}).one_or_none()
+    return None if row is None else SessionView(**row._mapping)  # noqa: SLF001
+
+
+def read_sessions(connection: Connection, host: str) -> SessionList:
+    """The sessions, with the ledger's newest NONCES_LOOKED_AT operations."""
+    values = {"host": host}
+    ledger = connection.execute(_LEDGER, values).one_or_none()
+    day = connection.execute(_LAST_DAY, values).one()
+    return SessionList(
+        **({} if ledger is None else dict(ledger._mapping)),  # noqa: SLF001 - a row by name
+        relay=read_relay(connection, host),
+        workers=read_workers(connection, host),
+        sessions=_sessions(connection, values),
+        sessions_of_a_day=day.sessions,
+        lost_replies_of_a_day=day.lost_replies,
+    )
+
+
+def _sessions(connection: Connection, values: dict[str, str]) -> list[SessionView]:
+    """The workers' records and the ledger's operations, joined by the epoch; the newest first."""
+    bounds = {"looked_at": NONCES_LOOKED_AT, "limit": SESSIONS_SHOWN}
+    operations: dict[int, Operations] = {}
+    for row in connection.execute(_EPOCHS, values | bounds):
+        epoch, *rest = row
+        operations[epoch] = Operations(*rest)
+    recorded = {row.epoch: row for row in connection.execute(_RECORDED, values | {"limit": SESSIONS_SHOWN})}
+    found: list[SessionView] = []
+    successor_at: datetime | None = None
+    for epoch in sorted(recorded.keys() | operations.keys(), reverse=True)[:SESSIONS_SHOWN]:
+        own: dict[str, Any] = dict(recorded[epoch]._mapping) if epoch in recorded else {"epoch": epoch}  # noqa: SLF001
+        view = SessionView(**own, successor_at=successor_at, operations=operations.get(epoch))
+        found.append(view)
+        successor_at = view.began_at or successor_at
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ worker distance
+
+# The worker that is farthest from MariaDB. Each operation waits for several round trips, so a distance that nobody
+# notices elsewhere costs OldHost's time, and a large one lets each mark become too old to send.
+
+# Beside MariaDB a round trip takes less than 1 ms. At 10 ms OldHost got 2.3 operations a second instead of 2.5, at 250
+# ms none: an operation must be written within a second of the beginning of its mark.
+FAR_MS, OUT_OF_REACH_MS = 8.0, 150.0
+# A distance that was told counts until it is shorter than this.
+NEAR_MS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FarWorker:
+    severity: Severity
+    message: str
+
+
+def far_worker(workers: Sequence[Process], *, was_far: bool) -> FarWorker | None:
+    """None if all workers at work are near. `was_far`: at the last look."""
+    at_work = [each for each in workers if each.at_work and each.round_trip_ms is not None]
+    farthest = max(at_work, key=lambda each: each.round_trip_ms or 0.0, default=None)
+    if farthest is None or farthest.round_trip_ms is None:
+        return None
+    distance_ms = farthest.round_trip_ms
+    if distance_ms < (NEAR_MS if was_far else FAR_MS):
+        return None
+    where = f"Worker {farthest.name} is {distance_ms:.0f} ms from MariaDB (one round trip)"
+    if distance_ms >= OUT_OF_REACH_MS:
+        return FarWorker("critical", f"{where}: too far to write an operation within a second of its mark.")
+    return FarWorker("warning", f"{where}. An operation waits for several, so OldHost gets fewer than it could take.")
+
+
+# ------------------------------------------------------------------------------------------------------- worker silence
+
+# That no worker is at work: which was there last, how it ended, and what to do. From the workers' own reports.
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSilence:
+    """Sentences. `since`: the last report of the last worker."""
+
+    why: str
+    step: str
+    since: datetime
+
+
+def worker_silence(workers: Sequence[Process]) -> WorkerSilence | None:
+    """None while a worker is at work, and if none has ever reported."""
+    if not workers or any(each.at_work for each in workers):
+        return None
+    last = max(workers, key=lambda each: each.seen_at)
+    if last.has_left:
+        why = f"No worker is at work: {last.name} left at {instant(last.seen_at)}."
+        return WorkerSilence(why, "Start a worker: `oldhost-sync worker`.", last.seen_at)
+    why = (
+        f"Worker {last.name} is silent since {instant(last.seen_at)}, and no other is at work: "
+        "it was killed, is frozen, or can't reach the database."
+    )
+    return WorkerSilence(why, f"Restart worker {last.name}; kill it first if it still runs.", last.seen_at)
