@@ -9,8 +9,7 @@ import json
 import sys
 import threading
 
-from oldhost_simulator.config import Config
-from oldhost_simulator.simulator import Simulator
+from oldhost_simulator.simulator import Config, Simulator
 
 
 def main(count: int, latency_ms: float) -> None:

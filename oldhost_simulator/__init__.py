@@ -4,7 +4,6 @@ It implements OldHost's protocol (docs/protocol.md) on a real socket and is inde
 `python -m oldhost_simulator` runs it as a process; `Simulator(Config())` runs it inside a test.
 """
 
-from oldhost_simulator.config import Config
-from oldhost_simulator.simulator import Simulator
+from oldhost_simulator.simulator import Config, Simulator
 
 __all__ = ["Config", "Simulator"]

@@ -13,19 +13,7 @@ from typing import Any, Final
 
 from oldhost_simulator.host import InjectedEvent, InjectedEventName, Rejection
 from oldhost_simulator.limits import FOREIGN_WRITES_MAX
-from oldhost_simulator.operation import Call
-from oldhost_simulator.parameters import (
-    InvalidParameterError,
-    read_choice,
-    read_flag,
-    read_number,
-    read_object,
-    read_only,
-    read_shift,
-    read_text,
-    read_whole_number,
-)
-from oldhost_simulator.wire import Answer
+from oldhost_simulator.wire import Answer, Call, encode
 
 ENDINGS: Final = (
     "drop_before", "apply_late", "drop_after", "cut_reply", "garbage", "hang", "close_after", "http10", "duplicate",
@@ -69,9 +57,9 @@ operation was applied, only its nonce used, or neither (`answer`); an answer of 
 
 _COMMON: Final = ("name", "label", "on", "probability", "next", "skip", "every", "rule")
 _CHOICES: Final = {"reply": GARBAGE, "answer": ("first", "second"), "nonce": USES}
-_READERS: Final[Mapping[type, Callable[[str, Any], Any]]] = {bool: read_flag, str: read_text, dict: read_object}
 _RULE_FIELDS: Final = ("entity_type", "entity_id", "event_type", "nonce", "field", "equals")
 _MISSING: Final = object()
+_HTML: Final = b"<html><body>It works!</body></html>"
 
 
 @dataclass(slots=True)
@@ -215,7 +203,81 @@ def _other(answer: Answer, fields: Mapping[str, Any], shift: int) -> Answer:
     return Answer(answer.status, body)
 
 
+def garbage(kind: str, call: Call) -> tuple[bytes, bool]:
+    """A reply that might mislead a client, and whether HTTP can go on over its connection."""
+    nonce = (call.nonce or 0) + 1
+    replies: Mapping[str, bytes] = {
+        "bytes": b"\x00\xff\x13\x37OLDHOST ABEND 0C7\r\n\r\n\x00\x00",
+        "not_json": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(_HTML) + _HTML,
+        "status": encode(Answer(500, {"error": "internal"})),
+        "other_nonce": encode(Answer(200, {"nonce": nonce, "expected_nonce": nonce + 1})),
+    }
+    return replies[kind], kind != "bytes"
+
+
 # ----------------------------------------------------------------------------------------------------- reading
+
+
+class InvalidParameterError(Exception):
+    """A parameter of an admin request is invalid; the text says what is allowed. Nothing was changed."""
+
+
+def read_only(wanted: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+    unknown = [key for key in wanted if key not in known]
+    if unknown:
+        raise InvalidParameterError(f"{what} has no {', '.join(unknown)}; it has: {', '.join(known) or 'nothing'}")
+
+
+def read_number(key: str, value: Any, *, up_to: float = float("inf")) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value <= up_to
+        or value == float("inf")
+    ):
+        limit = "on" if up_to == float("inf") else f"to {up_to:g}"
+        raise InvalidParameterError(f"{key} must be a finite number from 0 {limit}, not {value!r}")
+    return value
+
+
+def read_whole_number(key: str, value: Any, *, up_to: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (up_to is not None and value > up_to):
+        limit = "on" if up_to is None else f"to {up_to}"
+        raise InvalidParameterError(f"{key} must be a whole number from 0 {limit}, not {value!r}")
+    return value
+
+
+def read_shift(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidParameterError(f"{key} must be a whole number, not {value!r}")
+    return value
+
+
+def read_flag(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidParameterError(f"{key} must be true or false, not {value!r}")
+    return value
+
+
+def read_text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidParameterError(f"{key} must be a text, not {value!r}")
+    return value
+
+
+def read_choice(key: str, value: Any, choices: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidParameterError(f"{key} must be {' or '.join(choices)}, not {value!r}")
+    return value
+
+
+def read_object(key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidParameterError(f"{key} must be a JSON object, not {value!r}")
+    return value
+
+
+_READERS: Final[Mapping[type, Callable[[str, Any], Any]]] = {bool: read_flag, str: read_text, dict: read_object}
 
 
 def read_fault(wanted: Mapping[str, Any]) -> Fault:

@@ -1,19 +1,66 @@
 """OldHost's rules, pure: an expected nonce, a ban, a journal, records. Time is an argument.
 
 `decide` returns the answer to a call and the facts that follow from it, and changes nothing; `apply` applies a fact.
-A restart applies the facts of the state file again, so what was answered and what is remembered can't differ.
+Only facts change the state. They are what the state file keeps: a restart applies them again, so what was answered and
+what is remembered can't differ. Times are epoch seconds.
 
 A call is judged in this order: ban · malformed · busy · replay · gap · rejected · applied.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, assert_never
 
-from oldhost_simulator.facts import Entry, Fact, Incident
-from oldhost_simulator.operation import Call
-from oldhost_simulator.wire import Answer
+from oldhost_simulator.wire import Answer, Call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A line of the journal: an operation applied or rejected, a foreign write, a restored backup.
+
+    `expected_nonce`: the one after it. `rejected` has no `applied_at`; `restored` has only nonces and a time.
+    """
+
+    outcome: Literal["applied", "rejected", "foreign", "restored"]
+    nonce: int
+    expected_nonce: int
+    at: float
+    body: dict[str, Any] | None = None
+    raw_sha256: str | None = None
+    received_at: float | None = None
+    applied_at: float | None = None
+    connection: int | None = None
+    reason: str | None = None
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """What should not happen. A `ban` has its end; `whole_seconds`: whether the client gets it in whole seconds or in
+    milliseconds.
+    """
+
+    incident: Literal["gap", "replay", "ban", "unban"]
+    at: float
+    expected_nonce: int
+    nonce: int | None = None
+    connection: int | None = None
+    until: float | None = None
+    whole_seconds: bool = True
+
+
+Fact = Entry | Incident
+
+
+def fact_to_json(fact: Fact) -> dict[str, Any]:
+    return {field.name: getattr(fact, field.name) for field in dataclasses.fields(fact)}
+
+
+def fact_from_json(data: dict[str, Any]) -> Fact:
+    """Raises TypeError or KeyError if `data` is not a fact of this version."""
+    return Incident(**data) if "incident" in data else Entry(**data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ Everything that touches OldHost's state runs here, so nothing needs a lock. An e
 loop: a host whose state may be wrong must not continue to answer; `crash` is then the exception.
 """
 
+import heapq
+import itertools
 import selectors
 import socket
 import time
@@ -12,11 +14,38 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from oldhost_simulator.clock import Clock
 from oldhost_simulator.limits import TIMER_RESOLUTION_SECONDS, WAIT_SECONDS_MAX
-from oldhost_simulator.timers import Timers
 
 T = TypeVar("T")
+
+
+class Clock:
+    """Epoch seconds that never jump: wall time at the start, then the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        return self._offset + time.monotonic()
+
+
+class Timers:
+    """Callbacks by due time; those with the same time run in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+
+    def at(self, due: float, callback: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (due, next(self._order), callback))
+
+    def next_due(self) -> float | None:
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now: float) -> Callable[[], None] | None:
+        if self._heap and self._heap[0][0] <= now:
+            return heapq.heappop(self._heap)[2]
+        return None
 
 
 class LoopEndedError(Exception):

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from oldhost_simulator.config import Config
-from oldhost_simulator.simulator import Simulator
+from oldhost_simulator.simulator import Config, Simulator
 from oldhost_simulator.state_file import StateFileError
 
 

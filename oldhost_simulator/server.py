@@ -9,20 +9,32 @@ dead network) keeps the connection for ever.
 During a ban a request takes its usual time before it gets its 403; a second connection is refused at once.
 """
 
+from __future__ import annotations
+
+import random
 import socket
+import struct
+from dataclasses import dataclass, field
 from functools import partial
 
-from oldhost_simulator.call_handler import CallHandler
-from oldhost_simulator.connection import Connection, reset_on_close
-from oldhost_simulator.counters import Counters
-from oldhost_simulator.faults import Plan, Switchboard
-from oldhost_simulator.garbage import garbage
+from oldhost_simulator.call_handler import CallHandler, Counters
+from oldhost_simulator.faults import Plan, Switchboard, garbage
 from oldhost_simulator.host import Rejection
 from oldhost_simulator.limits import BACKLOG, LINGER_SECONDS, LINGERING_MAX, READ_BYTES
 from oldhost_simulator.loop import Loop
-from oldhost_simulator.operation import Call, parse_call
-from oldhost_simulator.pace import Pace
-from oldhost_simulator.wire import CONNECTION_IN_USE, Answer, Request, encode, encode_text
+from oldhost_simulator.wire import (
+    CONNECTION_IN_USE,
+    Answer,
+    Call,
+    Request,
+    RequestReader,
+    encode,
+    encode_text,
+    parse_call,
+)
+
+# Linux keeps data sent with this flag until the connection is closed, and then sends both together.
+WITH_THE_CLOSE = getattr(socket, "MSG_MORE", 0)
 
 
 class Server:
@@ -295,3 +307,69 @@ class Server:
         seconds = self._faults.idle_close_seconds()
         if seconds is not None and self._loop.clock.now() >= idle_since + seconds and self._faults.closes_idle():
             self._release(connection)
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """The one connection: its socket, what was read from it, and whether a request of it is in process.
+
+    Reading and writing never block and never raise for anything the peer does: a peer that has gone is not an error.
+    """
+
+    sock: socket.socket
+    number: int
+    reader: RequestReader = field(default_factory=RequestReader)
+    watched: bool = False
+    in_process: bool = False
+    hanging: bool = False
+    gone: bool = False
+    idle_since: float = 0.0
+
+    def read(self) -> bool:
+        """Reads what has arrived; False when the peer has closed or reset the connection."""
+        try:
+            data = self.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.reader.feed(data)
+        return bool(data)
+
+    def write(self, data: bytes, *, closes: bool = False) -> bool:
+        """False when the peer has gone, or has not read for so long that the answer does not fit in its buffer.
+
+        `closes`: the caller closes the connection next; the peer then gets data and end together, however slow this
+        process is.
+        """
+        if self.gone:
+            return False
+        try:
+            return self.sock.send(data, WITH_THE_CLOSE if closes else 0) == len(data)
+        except OSError:
+            return False
+
+    def close(self, *, reset: bool = False) -> None:
+        self.gone = True
+        if reset:
+            reset_on_close(self.sock)
+        self.sock.close()
+
+
+def reset_on_close(sock: socket.socket) -> None:
+    """Make `close` send RST instead of FIN."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+class Pace:
+    """How long OldHost takes for a request: a latency plus or minus a uniform jitter, from its own seeded generator."""
+
+    def __init__(self, *, latency_ms: float, jitter_ms: float, seed: int) -> None:
+        self.latency_ms = latency_ms
+        self.jitter_ms = jitter_ms
+        self._random = random.Random(f"pace {seed}")
+
+    def next_seconds(self) -> float:
+        if not self.jitter_ms:
+            return self.latency_ms / 1000
+        return max(0.0, self.latency_ms + self._random.uniform(-self.jitter_ms, self.jitter_ms)) / 1000

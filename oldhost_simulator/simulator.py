@@ -4,27 +4,59 @@ with Simulator(Config(latency_ms=5)) as simulator:
     ... simulator.url ... simulator.admin_url ...
 """
 
+import socket
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar
 
-from oldhost_simulator.admin import Admin, AdminServer
-from oldhost_simulator.call_handler import CallHandler
-from oldhost_simulator.clock import Clock
-from oldhost_simulator.config import Config
-from oldhost_simulator.controls import Controls
-from oldhost_simulator.counters import Counters
+from oldhost_simulator.admin import Admin, AdminServer, Controls
+from oldhost_simulator.call_handler import CallHandler, Counters
 from oldhost_simulator.faults import Switchboard
 from oldhost_simulator.host import Host
 from oldhost_simulator.limits import ADMIN_ANSWER_SECONDS_MAX
-from oldhost_simulator.loop import Loop
-from oldhost_simulator.pace import Pace
-from oldhost_simulator.server import Server
+from oldhost_simulator.loop import Clock, Loop
+from oldhost_simulator.server import Pace, Server
 from oldhost_simulator.state_file import StateFile
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The options. Port 0 takes a free port; `first_nonce` is used only if the state file is empty."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    admin_port: int = 0
+    latency_ms: float = 400.0
+    jitter_ms: float = 0.0
+    ban_seconds: float = 900.0
+    state_file: Path | None = None
+    seed: int = 0
+    first_nonce: int = 1
+    check_operations: bool = True
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
+
+    def url(self, port: int) -> str:
+        """The address of a port of ours."""
+        return f"http://[{self.host}]:{port}" if self.family is socket.AF_INET6 else f"http://{self.host}:{port}"
+
+    def __post_init__(self) -> None:
+        for name in ("latency_ms", "jitter_ms", "ban_seconds"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be a finite number from 0 on, not {getattr(self, name)}")
+        for name in ("port", "admin_port"):
+            if not 0 <= getattr(self, name) <= 65535:
+                raise ValueError(f"{name} must be a port from 0 to 65535, not {getattr(self, name)}")
+        if self.first_nonce < 0:
+            raise ValueError(f"first_nonce must be a whole number from 0 on, not {self.first_nonce}")
 
 
 class Simulator:

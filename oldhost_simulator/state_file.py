@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from oldhost_simulator.facts import Fact, fact_from_json, fact_to_json
+from oldhost_simulator.host import Fact, fact_from_json, fact_to_json
 
 _VERSION: Final = 1
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from functools import cache, partial
 from typing import Any
 
-from oldhost_simulator.facts import Entry, Fact, Incident
+from oldhost_simulator.host import Entry, Fact, Incident
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.machine.actions import Action, Send
 from oldhost_sync.policy.machine.events import SendEnded, SendFailed

@@ -6,13 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oldhost_simulator.call_handler import CallHandler
-from oldhost_simulator.counters import Counters
-from oldhost_simulator.facts import Entry, Fact
+from oldhost_simulator.call_handler import CallHandler, Counters
 from oldhost_simulator.faults import Switchboard
-from oldhost_simulator.host import Host
-from oldhost_simulator.pace import Pace
-from oldhost_simulator.server import Server
+from oldhost_simulator.host import Entry, Fact, Host
+from oldhost_simulator.server import Pace, Server
 from tests.simulation.hub import Hub
 from tests.simulation.network import End
 

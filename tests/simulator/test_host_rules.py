@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oldhost_simulator.facts import Fact, fact_from_json, fact_to_json
 from oldhost_simulator.faults import Switchboard
-from oldhost_simulator.host import Host
-from oldhost_simulator.operation import Call, parse_call
-from oldhost_simulator.wire import Request
+from oldhost_simulator.host import Fact, Host, fact_from_json, fact_to_json
+from oldhost_simulator.wire import Call, Request, parse_call
 from tests.simulator.client import operation
 
 BAN_SECONDS = 10.0

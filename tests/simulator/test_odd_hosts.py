@@ -6,7 +6,7 @@ from unittest.mock import Mock, create_autospec
 import pytest
 
 from oldhost_simulator import Simulator
-from oldhost_simulator.connection import Connection
+from oldhost_simulator.server import Connection
 from tests.simulator.client import AdminClient, Line, operation, sync_bytes
 
 

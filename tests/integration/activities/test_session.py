@@ -14,9 +14,8 @@ from sqlalchemy.engine import Connection
 from temporalio.testing import ActivityEnvironment
 
 from activities.session import NOT_HERE, SessionActivities
-from oldhost_simulator.config import Config
-from oldhost_simulator.controls import Controls
-from oldhost_simulator.simulator import Simulator
+from oldhost_simulator.admin import Controls
+from oldhost_simulator.simulator import Config, Simulator
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_times import KNOWN_AFTER
 from oldhost_sync.oldhost.connector import Connector, SockAddress

@@ -17,9 +17,8 @@ from typing import Any
 from temporalio.testing import ActivityEnvironment
 
 from activities.records import RecordingActivities
-from oldhost_simulator.config import Config
-from oldhost_simulator.controls import Controls
-from oldhost_simulator.simulator import Simulator
+from oldhost_simulator.admin import Controls
+from oldhost_simulator.simulator import Config, Simulator
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Heartbeat, HostConnection, OldHostConnection

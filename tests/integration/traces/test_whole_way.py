@@ -18,8 +18,7 @@ from sqlalchemy.engine import Engine
 from temporalio.testing import ActivityEnvironment
 
 from activities.session import SessionActivities
-from oldhost_simulator.config import Config
-from oldhost_simulator.simulator import Simulator
+from oldhost_simulator.simulator import Config, Simulator
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
