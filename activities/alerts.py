@@ -19,9 +19,9 @@ from temporalio import activity
 from oldhost_sync.policy.machine.actions import RaiseAlert
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
-from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.errors import StoreError, in_words
 from oldhost_sync.store.read.host_condition import read_ban
-from oldhost_sync.store.transactions import run_in_transaction, told
+from oldhost_sync.store.transactions import run_in_transaction
 from workflows import messages
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def _follow_dead_letters(engine: Engine, host: str) -> None:
     try:
         run_in_transaction(engine, lambda connection: keep_dead_letter_alerts(connection, host))
     except (StoreError, DBAPIError) as error:
-        logger.warning("the alerts about dead letters of %s could not be brought in line: %s", host, told(error))
+        logger.warning("the alerts about dead letters of %s could not be brought in line: %s", host, in_words(error))
 
 
 def _is_of_dead_letters(alert: RaiseAlert) -> bool:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oldhost_sync.store.errors import (
-        ChangesRefused,
         CommitUncertain,
         DatabaseUnavailable,
         EntityRefused,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
         TransactionNeeded,
         UnknownHost,
     )
-    from oldhost_sync.store.intake.batch_recorder import record_changes
+    from oldhost_sync.store.intake.batch_recorder import ChangesRefused, record_changes
     from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
     from oldhost_sync.store.transactions import run_in_transaction
 
@@ -47,6 +46,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "ChangesRefused": "oldhost_sync.store.intake.batch_recorder",
     "RecordedChange": "oldhost_sync.store.intake.change_recorder",
     "record_change": "oldhost_sync.store.intake.change_recorder",
     "record_changes": "oldhost_sync.store.intake.batch_recorder",

@@ -16,6 +16,8 @@ from oldhost_sync.planner import ScenarioError
 from oldhost_sync.settings import SettingsError
 from oldhost_sync.settlement.errors import SettlementError
 from oldhost_sync.store.errors import (
+    ACCESS_ERRORS,
+    NOT_MIGRATED_ERRORS,
     CommitUncertain,
     DatabaseUnavailable,
     InvalidChange,
@@ -23,8 +25,8 @@ from oldhost_sync.store.errors import (
     StatementTooSlow,
     StoreError,
     TlsFailed,
+    error_code,
 )
-from oldhost_sync.store.transactions import ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error, write_last_words
 
 if TYPE_CHECKING:

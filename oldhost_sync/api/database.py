@@ -24,14 +24,17 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.bounded_waits import Circuit, Places, is_silent
 from oldhost_sync.api.problems import database_away, of_store_error, too_busy
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StatementRefused, TransactionContended
-from oldhost_sync.store.intake.change_recorder import NO_WAIT
-from oldhost_sync.store.transactions import (
+from oldhost_sync.store.errors import (
     NOT_MIGRATED_ERRORS,
     ONE_STATEMENT_ERRORS,
+    CommitUncertain,
+    DatabaseUnavailable,
+    StatementRefused,
+    TransactionContended,
     error_code,
-    run_in_transaction,
 )
+from oldhost_sync.store.intake.change_recorder import NO_WAIT
+from oldhost_sync.store.transactions import run_in_transaction
 
 T = TypeVar("T")
 

@@ -38,12 +38,13 @@ from oldhost_sync.store.errors import (
     StoreError,
     TransactionContended,
     UnsuitableServer,
+    is_the_values_fault,
 )
 from oldhost_sync.store.intake.batch_recorder import LockWaits
 from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_recorder import NO_WAIT, RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable
-from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
+from oldhost_sync.store.transactions import run_in_transaction
 
 # Certainly not recorded: each of these changes is tried alone, and gets an error of its own.
 _NOT_RECORDED = (TransactionContended, InvalidChange, DatabaseUnavailable, UnsuitableServer)

@@ -31,10 +31,9 @@ from oldhost_sync.relay.leadership import Leadership, Renewals
 from oldhost_sync.relay.outbox_watch import NOTHING, OutboxWatch
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.errors import StoreError, in_words
 from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.outbox.relay_queue import Unrelayed
-from oldhost_sync.store.transactions import told
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.change_spans import relay_span
 from oldhost_sync.traces.span import Span
@@ -293,7 +292,7 @@ class Relay:
     def _failed(self, condition: RelayState, error: Exception) -> float:
         if self.metrics:
             self.metrics.failures.labels(self.host, condition.value).inc()
-        self._become(condition, told(error))
+        self._become(condition, in_words(error))
         longest: float = min(self.pace.pause_s * 2.0**self._failures, self.pace.pause_max_s)
         self._failures = min(self._failures + 1, 30)
         return longest * (0.5 + self.chance() / 2)

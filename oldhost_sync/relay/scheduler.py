@@ -22,9 +22,8 @@ from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.alerts import raise_alert
-from oldhost_sync.store.errors import InvalidChange, TransactionContended
+from oldhost_sync.store.errors import InvalidChange, TransactionContended, error_code, is_the_values_fault
 from oldhost_sync.store.intake import schedule
-from oldhost_sync.store.transactions import error_code, is_the_values_fault
 from oldhost_sync.telemetry import RelayMetrics
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from oldhost_sync.policy.plain_text import plain
 from oldhost_sync.policy.rules.alert_kinds import KINDS, grew, worse
 from oldhost_sync.store.alert_events import NOW, largest_count, record_event
 from oldhost_sync.store.columns import storable
+from oldhost_sync.store.errors import DUPLICATE_KEY, error_code
 from oldhost_sync.store.tables import alert_closings, alerts
-from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
 _OPEN = (
     "INSERT INTO alerts (host, kind, severity, message, dedupe_key, change_id, is_open, created_at, updated_at, "

@@ -25,15 +25,18 @@ from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from oldhost_sync.policy import limits
-from oldhost_sync.store.errors import DatabaseUnavailable, SchemaTooOld, UnknownHost, UnsuitableServer
-from oldhost_sync.store.transactions import (
+from oldhost_sync.store.errors import (
     ACCESS_ERRORS,
     OPTION_FORBIDS,
+    DatabaseUnavailable,
+    SchemaTooOld,
+    UnknownHost,
+    UnsuitableServer,
     error_code,
     is_demoted,
-    run_in_transaction,
     translate,
 )
+from oldhost_sync.store.transactions import run_in_transaction
 
 # --------------------------------------------------------------------------------------------------------- database tls
 

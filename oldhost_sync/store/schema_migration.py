@@ -23,9 +23,8 @@ from sqlalchemy.exc import DBAPIError
 
 import oldhost_sync
 from oldhost_sync.store.engine import check_server, create_engine
-from oldhost_sync.store.errors import TransactionContended
+from oldhost_sync.store.errors import LOCK_WAIT_TIMEOUT, TransactionContended, error_code, translate
 from oldhost_sync.store.intake.rules import seed_rules
-from oldhost_sync.store.transactions import LOCK_WAIT_TIMEOUT, error_code, translate
 
 logger = logging.getLogger(__name__)
 

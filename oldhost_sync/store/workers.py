@@ -26,8 +26,8 @@ from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.engine import require_primary
-from oldhost_sync.store.errors import CommitUncertain, StoreError
-from oldhost_sync.store.transactions import is_passing, run_in_transaction
+from oldhost_sync.store.errors import CommitUncertain, StoreError, is_passing
+from oldhost_sync.store.transactions import run_in_transaction
 
 # --------------------------------------------------------------------------------------------------------- worker locks
 

@@ -27,8 +27,7 @@ from temporalio.service import RPCError
 
 from oldhost_sync.probes.health import running_during
 from oldhost_sync.store.engine import create_engine, require_primary
-from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.transactions import is_passing
+from oldhost_sync.store.errors import StoreError, is_passing
 from oldhost_sync.store.workers import WorkerPresence, hold, is_free
 from oldhost_sync.temporal.writer_health import RPC_TIMEOUT
 from workflows.messages import session_task_queue, workflow_id

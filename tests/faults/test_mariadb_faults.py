@@ -13,8 +13,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.oldhost.errors import LedgerUnavailable
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
-from oldhost_sync.store.transactions import RETRIABLE_ERRORS, error_code
+from oldhost_sync.store.errors import RETRIABLE_ERRORS, CommitUncertain, DatabaseUnavailable, error_code
 from tests.faults import transactions
 from tests.faults.database_proxy import Action, DatabaseProxy
 from tests.faults.product import connect_database

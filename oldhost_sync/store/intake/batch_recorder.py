@@ -26,12 +26,14 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from oldhost_sync.policy import limits
 from oldhost_sync.store.engine import require_hosts
 from oldhost_sync.store.errors import (
-    ChangesRefused,
+    DUPLICATE_KEY,
+    LOCK_WAIT_TIMEOUT,
     EntityRefused,
     IdempotencyConflict,
     InvalidChange,
     StoreError,
     TransactionContended,
+    error_code,
 )
 from oldhost_sync.store.intake.change_recorder import (
     CHANGE_COLUMNS,
@@ -62,7 +64,6 @@ from oldhost_sync.store.intake.shadow import (
     write_shadows,
 )
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
-from oldhost_sync.store.transactions import DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, error_code
 
 # --------------------------------------------------------------------------------------------------------- change batch
 
@@ -102,6 +103,16 @@ class Decision:
 
     results: dict[int, Result]
     new: list[tuple[int, Acceptable]]
+
+
+class ChangesRefused(InvalidChange):
+    """Some changes of a batch were refused; `results` has the result of each, in the batch's order."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        refused = [(index, result) for index, result in enumerate(results) if isinstance(result, StoreError)]
+        index, first = next((each for each in refused if not isinstance(each[1], EntityRefused)), refused[0])
+        super().__init__(f"{len(refused)} of {len(results)} changes were refused; item {index}: {first}")
+        self.results = list(results)
 
 
 class ChangeBatch:

@@ -23,9 +23,11 @@ from oldhost_sync.store.errors import (
     InvalidChange,
     StoreError,
     TransactionContended,
+    error_code,
+    is_the_values_fault,
 )
 from oldhost_sync.store.intake.batch_recorder import ChangeBatch, Group, Item, LockWaits, Result, record_groups
-from oldhost_sync.store.transactions import error_code, is_the_values_fault, run_in_transaction
+from oldhost_sync.store.transactions import run_in_transaction
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from oldhost_sync.store.engine import require_hosts
-from oldhost_sync.store.errors import IdempotencyConflict, TransactionNeeded
+from oldhost_sync.store.errors import DUPLICATE_KEY, NULL_REFUSED, IdempotencyConflict, TransactionNeeded, error_code
 from oldhost_sync.store.intake.rules import default_class
 from oldhost_sync.store.intake.shadow import UNIT, shadow_of, unless_autocommit, write_shadow
 from oldhost_sync.store.intake.validation import Acceptable, accept
@@ -37,7 +37,6 @@ from oldhost_sync.store.outbox.relay_queue import as_ref
 from oldhost_sync.store.tables import (
     outbox_events,
 )
-from oldhost_sync.store.transactions import DUPLICATE_KEY, NULL_REFUSED, error_code
 
 # ----------------------------------------------------------------------------------------------------------- state size
 

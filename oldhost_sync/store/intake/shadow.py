@@ -14,10 +14,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.policy.limits import BATCH_STATEMENT_BYTES_MAX, STATE_BYTES_MAX
-from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.errors import CHECK_VIOLATED, InvalidChange, error_code
 from oldhost_sync.store.intake.validation import Acceptable
 from oldhost_sync.store.tables import STATE_SIZE
-from oldhost_sync.store.transactions import CHECK_VIOLATED, error_code
 
 UNIT = "unit"
 # Type and id.

@@ -23,9 +23,9 @@ from oldhost_sync.policy import limits
 from oldhost_sync.policy.rules.alert_cause import cause_of
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.columns import storable
+from oldhost_sync.store.errors import DUPLICATE_KEY, error_code
 from oldhost_sync.store.intake.change_recorder import KEY_HAS_ROW, all_or_nothing
 from oldhost_sync.store.tables import outbox_events, scheduled_changes
-from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
 # -------------------------------------------------------------------------------------------------- invalid submissions
 

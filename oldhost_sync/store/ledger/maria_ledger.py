@@ -20,7 +20,7 @@ from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted,
 from oldhost_sync.oldhost.ledger import Answered, Reconciled, Reservation, Reserved, TakenOver, consumed
 from oldhost_sync.oldhost.wire import Applied, Said
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
-from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.errors import StoreError, is_the_values_fault
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
 from oldhost_sync.store.ledger.reconciliation import THIS_MACHINE, MachineClock, complete_halt, reconcile, take_over
@@ -38,7 +38,7 @@ from oldhost_sync.store.ledger.reservation import (
 from oldhost_sync.store.ledger.setting_apart import Pauses
 from oldhost_sync.store.ledger.statements import lock, lock_sending, write_sending
 from oldhost_sync.store.outbox.relay_queue import unix_ms
-from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
+from oldhost_sync.store.transactions import run_in_transaction
 
 T = TypeVar("T")
 

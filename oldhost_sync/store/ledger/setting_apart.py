@@ -137,10 +137,7 @@ def set_apart(
     gives_up = row.refused or row.sends > 1 or (row.sends and _another_emergency_waits(connection, host, row))
     if not gives_up:
         return [], []
-    connection.exec_driver_sql(sql.ARCHIVE_ONE, (APART, host, row.nonce, row.change_id))
-    connection.exec_driver_sql(sql.DELETE_ONE, (host, row.nonce))
-    connection.exec_driver_sql(sql.ARCHIVE_SENT_BEYOND, (_BEHIND, host, row.nonce))
-    connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (host, row.nonce))
+    _give_up_nonce(connection, host, row.nonce, row.change_id, APART)
     connection.exec_driver_sql(_LOOK_FOR_THEM, (expected, REMEMBERED_SECONDS, host))
     counted = connection.exec_driver_sql(_TRIES, (last_used, host, row.change_id, APART)).one()
     own, passed = int(counted.tries), int(counted.passed)
@@ -155,6 +152,14 @@ def set_apart(
     ending = Ending.of(row, Outcome.DEAD, error=shortened(error))
     record_fate(connection, host, ending)
     return [ChangeResult(row.change_id, Outcome.DEAD.value, error="refused without using its nonce")], []
+
+
+def _give_up_nonce(connection: Connection, host: str, nonce: int, change_id: int, why: str) -> None:
+    """Take an unused nonce from its operation. Those marked behind it wait again, too: a gap would be left."""
+    connection.exec_driver_sql(sql.ARCHIVE_ONE, (why, host, nonce, change_id))
+    connection.exec_driver_sql(sql.DELETE_ONE, (host, nonce))
+    connection.exec_driver_sql(sql.ARCHIVE_SENT_BEYOND, (_BEHIND, host, nonce))
+    connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (host, nonce))
 
 
 def waits_apart(connection: Connection, host: str, change_id: int) -> bool:
@@ -202,9 +207,6 @@ def _loses_its_nonce(connection: Connection, host: str, other: Any, expected: in
     doubts = connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()
     if other.now_bound < expected or len(doubts) > _IN_DOUBT_MAX:
         return False
-    connection.exec_driver_sql(sql.ARCHIVE_ONE, (_MAY_BE_DONE, host, other.now_bound, other.change_id))
-    connection.exec_driver_sql(sql.DELETE_ONE, (host, other.now_bound))
-    connection.exec_driver_sql(sql.ARCHIVE_SENT_BEYOND, (_BEHIND, host, other.now_bound))
-    connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (host, other.now_bound))
+    _give_up_nonce(connection, host, other.now_bound, other.change_id, _MAY_BE_DONE)
     connection.exec_driver_sql(sql.SET_NEXT_NONCE, (other.now_bound, host))
     return True

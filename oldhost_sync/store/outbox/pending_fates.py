@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 
-from oldhost_sync.store.transactions import LOCK_WAIT_TIMEOUT, error_code
+from oldhost_sync.store.errors import LOCK_WAIT_TIMEOUT, error_code
 
 # On a locked row the server rolls back only the statement, not its transaction (the engine checks that
 # innodb_rollback_on_timeout is OFF).

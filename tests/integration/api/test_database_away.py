@@ -177,7 +177,7 @@ def test_what_somebody_added_to_the_database_is_told_as_the_reason_and_logged_on
     shop: httpx.Client, root: Engine, change: str, undo: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No fault of ours, so no 500; all else works, and so do writes as soon as it was undone."""
-    transactions._told_at.clear()
+    transactions._logged_at.clear()
     change_sql(root, change)
     try:
         answers = [shop.post(STATUS, json=CLEAN) for _ in range(3)]

@@ -16,7 +16,8 @@ from activities.submissions import record
 from oldhost_sync import record_change, record_changes
 from oldhost_sync.cli.main import run
 from oldhost_sync.policy.limits import PAYLOAD_BYTES_MAX, STATE_BYTES_MAX
-from oldhost_sync.store.errors import ChangesRefused, EntityRefused, InvalidChange
+from oldhost_sync.store.errors import EntityRefused, InvalidChange
+from oldhost_sync.store.intake.batch_recorder import ChangesRefused
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 from workflows.messages import Submission
 

@@ -140,7 +140,7 @@ def test_an_init_connect_that_fails_is_told_of(
 def test_a_refusal_is_logged_once_a_minute_without_the_account(
     account: Account, pooled: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "_told_at", {})
+    monkeypatch.setattr(transactions, "_logged_at", {})
     for _ in range(3):
         with pytest.raises(AccessRefused):
             run_in_transaction(pooled, say)

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from oldhost_sync import IdempotencyConflict, RecordedChange, TransactionNeeded, record_change, record_changes
-from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
+from oldhost_sync.store.errors import DUPLICATE_KEY, error_code
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.callers import application
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows

@@ -17,13 +17,13 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from oldhost_sync import IdempotencyConflict, record_change, record_changes, run_in_transaction
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.operator_act import Actor, Channel
-from oldhost_sync.store.errors import ChangesRefused
+from oldhost_sync.store.errors import error_code
+from oldhost_sync.store.intake.batch_recorder import ChangesRefused
 from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.rules import decide_rule
 from oldhost_sync.store.intake.schedule import due, record_due
 from oldhost_sync.store.intake.signals import record_refused
 from oldhost_sync.store.intake.validation import accept
-from oldhost_sync.store.transactions import error_code
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
 from tests.integration.store.callers import SESSIONS, Session, application
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows, wait_until, waiting_for_a_lock

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.store.engine import check_server, create_engine
-from oldhost_sync.store.errors import DatabaseUnavailable
+from oldhost_sync.store.errors import DatabaseUnavailable, is_demoted, translate
 from oldhost_sync.store.outbox.relay_queue import await_unrelayed
-from oldhost_sync.store.transactions import is_demoted, look, run_in_transaction, translate
+from oldhost_sync.store.transactions import look, run_in_transaction
 from oldhost_sync.store.workers import WorkerPresence
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST

@@ -15,9 +15,9 @@ from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 
 from oldhost_sync.policy.limits import PACKET_BYTES_MIN
 from oldhost_sync.store.engine import _require_suitable, check_server, create_engine
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, UnsuitableServer
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, UnsuitableServer, error_code
 from oldhost_sync.store.tables import alerts, event_rules, units
-from oldhost_sync.store.transactions import error_code, run_in_transaction
+from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import change_sql, recorded, rows, wait_until
 

@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is marked behind an operation that gives up its number keeps its own",
-        (Patch(SETTING_APART, "    connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (host, row.nonce))\n", ""),),
+        (Patch(SETTING_APART, "    connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (host, nonce))\n", ""),),
         levels=(APART,),
     ),
     Mutant(

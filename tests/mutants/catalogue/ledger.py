@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "the body that a nonce had before is not kept",
-        (Patch(SETTING_APART, "    connection.exec_driver_sql(sql.ARCHIVE_ONE, (APART, host, row.nonce, row.change_id))\n", ""),),
+        (Patch(SETTING_APART, "    connection.exec_driver_sql(sql.ARCHIVE_ONE, (why, host, nonce, change_id))\n", ""),),
         levels=(APART,),
     ),
     Mutant(

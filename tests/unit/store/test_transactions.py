@@ -12,15 +12,18 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StatementRefused, TransactionContended
-from oldhost_sync.store.transactions import (
+from oldhost_sync.store.errors import (
     ACCESS_ERRORS,
+    AWAY_ERRORS,
     RETRIABLE_ERRORS,
-    UNAVAILABLE_ERRORS,
+    CommitUncertain,
+    DatabaseUnavailable,
+    StatementRefused,
+    TransactionContended,
+    in_words,
     is_passing,
-    run_in_transaction,
-    told,
 )
+from oldhost_sync.store.transactions import run_in_transaction
 
 
 def driver_error(code: int) -> OperationalError:
@@ -101,7 +104,7 @@ def test_a_statement_that_a_hanging_server_did_not_take_is_not_repeated(engine: 
     assert calls == [1]
 
 
-@pytest.mark.parametrize("code", sorted((UNAVAILABLE_ERRORS | ACCESS_ERRORS).keys() - {2006}))
+@pytest.mark.parametrize("code", sorted((AWAY_ERRORS | ACCESS_ERRORS).keys() - {2006}))
 def test_an_absent_server_is_said_at_once_and_not_repeated(engine: Engine, code: int) -> None:
     codes = [code, code]
     with pytest.raises(DatabaseUnavailable):
@@ -146,4 +149,4 @@ def test_a_refused_statement_does_not_pass_by_itself() -> None:
 def test_a_conversion_s_error_is_told_without_the_value_that_it_names() -> None:
     text = "Truncated incorrect INTEGER value: 'Mrs Smith'"
     error = OperationalError("INSERT", {}, pymysql.err.OperationalError(1292, text))
-    assert told(error) == "MariaDB refuses a statement (MariaDB 1292)"
+    assert in_words(error) == "MariaDB refuses a statement (MariaDB 1292)"
