@@ -1,4 +1,4 @@
-"""Administration: API tokens, and the rules that decide a change's class."""
+"""Administration: API tokens, the rules that decide a change's class, and who is signed in to the console."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
+from sqlalchemy.engine import Connection
 
-from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.completion import event_types
-from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.cli.output import AsJson, console, print_json, rows
+from oldhost_sync.cli.submission import event_types
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.credentials import ApiToken, Role, all_tokens, parse_api_tokens
 from oldhost_sync.environment import in_database, settings
@@ -22,7 +22,8 @@ from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.text import read_name
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.plain_text import quantity
-from oldhost_sync.store.access import MINUTES_KEPT, last_uses, usage_of_tokens
+from oldhost_sync.store.access import MINUTES_KEPT, end_sessions_of, last_uses, open_sessions, usage_of_tokens
+from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
 from oldhost_sync.user_errors import WRONG, CliError
 
@@ -34,6 +35,8 @@ TOKEN_DAYS_MAX = 3650
 tokens = typer.Typer(no_args_is_help=True, help="Tokens for the API.")
 rules = typer.Typer(no_args_is_help=True, help="Which class the changes of each event type get.")
 
+sign_ins = typer.Typer(no_args_is_help=True, help="Who is signed in to the console of SYNC_HOST.")
+
 
 def add_to(app: typer.Typer) -> None:
     tokens.command("new")(new_token)
@@ -43,6 +46,9 @@ def add_to(app: typer.Typer) -> None:
     rules.command("list")(list_rules)
     rules.command("set")(set_one_rule)
     app.add_typer(rules, name="rules")
+    sign_ins.command("list")(list_sign_ins)
+    sign_ins.command("end")(end_sign_ins)
+    app.add_typer(sign_ins, name="sign-ins")
 
 
 def new_token(
@@ -169,3 +175,43 @@ def set_one_rule(
     act = partial(decide_rule, host=config.host, event_type=event_type, priority_class=priority_class)
     in_database(config, partial(act, operator=operator_of(operator), reason=reason))
     console().print(f"{event_type} is {priority_class.value} from the next change on.", markup=False)
+
+
+# ------------------------------------------------------------------------------------------------------------- sign-ins
+
+ENDED = "end-sign-ins"
+
+
+def list_sign_ins(as_json: AsJson = False) -> None:
+    """Who is signed in, since when, and when they last did something."""
+    config = settings()
+    found = in_database(config, lambda c: open_sessions(c, config.host, config.console_idle_seconds))
+    if as_json:
+        print_json([asdict(each) for each in found])
+    elif found:
+        lines = ((each.name, each.since, each.seen_at, each.until) for each in found)
+        console().print(rows("", ("token", "since", "last use", "at most until"), lines))
+    else:
+        console().print("Nobody is signed in.")
+
+
+def end_sign_ins(
+    name: Annotated[str, typer.Argument(help="The token's name, as in the list.")],
+    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")],
+    operator: Annotated[
+        str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
+    ] = None,
+) -> None:
+    """Sign everybody out who signed in with this token. The token stays valid: remove it to keep them out."""
+    config = settings()
+
+    def end(connection: Connection) -> int:
+        count = end_sessions_of(connection, config.host, name)
+        if count:
+            who = operator_of(operator)
+            detail = {"token": name, "sign_ins": count}
+            record_act(connection, host=config.host, action=ENDED, operator=who, reason=reason, detail=detail)
+        return count
+
+    count = in_database(config, end)
+    console().print(f"{quantity(count, 'sign-in')} of {name} ended.", markup=False)

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.cli.output import AsJson, console, print_json, rows
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import INTEGER_MAX

@@ -1,4 +1,6 @@
-"""Changes: one change's steps and fate, and everything about one entity."""
+"""Looking things up: one change with its steps, one entity, what is scheduled (and cancelling it), one search, what is
+sent next, and who did what.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +11,35 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.cli.output import console, print_json, rows, span
-from oldhost_sync.cli.writer import query
+from oldhost_sync.cli.output import AsJson, console, print_json, rows, span
+from oldhost_sync.cli.writer import operator_of, query
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.explanations import explain
 from oldhost_sync.policy.changes import CHANGE_ID_MAX
-from oldhost_sync.policy.limits import NAME_PATTERN
+from oldhost_sync.policy.limits import INTEGER_MAX, NAME_PATTERN
 from oldhost_sync.settings import Settings
+from oldhost_sync.store.audit import list_acts
+from oldhost_sync.store.intake.schedule import cancel_by_operator
 from oldhost_sync.store.read import change_status, entities
+from oldhost_sync.store.read.change_list import list_scheduled
+from oldhost_sync.store.read.search import search as search_all
 from oldhost_sync.temporal.writer_client import WriterError
-from oldhost_sync.user_errors import FAILED, CliError, print_error
+from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")
 
 change = typer.Typer(no_args_is_help=True, help="One change.")
+scheduled = typer.Typer(no_args_is_help=True, help="Scheduled changes: list them, cancel one.")
 
 
 def add_to(app: typer.Typer) -> None:
     change.command("show")(show)
     app.add_typer(change, name="change")
-    app.command()(find)
+    scheduled.command("list")(list_scheduled_changes)
+    scheduled.command()(cancel)
+    app.add_typer(scheduled, name="scheduled")
+    for command in (find, search, upcoming, audit):
+        app.command()(command)
 
 
 def show(
@@ -141,3 +151,123 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
         out.print(f"{writer['held']} more are held in the database behind its dead letters.")
     if writer["dead_letters"]:
         out.print(f"Dead letters: {', '.join(map(str, writer['dead_letters']))}", markup=False)
+
+
+# ------------------------------------------------------------------------------------------------------------ scheduled
+
+
+def list_scheduled_changes(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50, as_json: AsJson = False
+) -> None:
+    """Scheduled changes that are neither recorded nor cancelled, the first due first."""
+    config = settings()
+    found, more = in_database(config, lambda connection: list_scheduled(connection, config.host, limit=limit))
+    if as_json:
+        print_json(found)
+    elif found:
+        lines = (
+            (each["not_before"], f"{each['entity_type']}/{each['entity_id']}", each["event_type"],
+             each["idempotency_key"])
+            for each in found
+        )  # fmt: skip
+        console().print(rows("", ("not before", "entity", "event type", "key"), lines))
+        if more:
+            console().print("There are more: use --limit.", style="dim")
+    else:
+        console().print("Nothing is scheduled.")
+
+
+def cancel(
+    key: Annotated[str, typer.Argument(help="Its idempotency key, as `scheduled list` shows it.")],
+    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")],
+    operator: Annotated[
+        str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
+    ] = None,
+) -> None:
+    """Cancel a scheduled change that is not due yet."""
+    who, why = operator_of(operator), reason.strip()
+    if not why:
+        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
+    config = settings()
+    done = in_database(
+        config, lambda connection: cancel_by_operator(connection, config.host, key, operator=who, reason=why)
+    )
+    if not done:
+        raise CliError(
+            f"no scheduled change has the key {key!r}: it was recorded or cancelled already, or never existed."
+        )
+    console().print(f"{key} is cancelled.", markup=False, soft_wrap=True)
+
+
+# ---------------------------------------------------------------------------------------------------- looking things up
+
+LISTED_MAX = 200
+
+
+def search(
+    text: Annotated[str, typer.Argument(help="A key, an id, type/id, a unit's name or its beginning, a property.")],
+    as_json: AsJson = False,
+) -> None:
+    """Find a change, entity or property by a key, id or name. Exit code 1 when nothing is found."""
+    config = settings()
+    hits = in_database(config, lambda connection: search_all(connection, config.host, text.strip()))
+    if as_json:
+        print_json([asdict(hit) for hit in hits])
+    elif hits:
+        lines = ((hit.kind, hit.found_by, hit.title, _number(hit.change_id), hit.idempotency_key) for hit in hits)
+        console().print(rows("", ("kind", "found by", "what", "change", "key"), lines))
+    else:
+        console().print(f"Nothing was found for {text!r}.", markup=False)
+    if not hits:
+        raise typer.Exit(FAILED)
+
+
+def upcoming(
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=LISTED_MAX, help="How many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """What the writer sends next, if nothing new arrives."""
+    found = query(settings(), "upcoming", count)
+    if as_json:
+        print_json(found)
+    elif found:
+        lines = (
+            (place, each["priority_class"], f"{each['entity_type']}/{each['entity_id']}", each["event_type"],
+             str(each["change_id"]))
+            for place, each in enumerate(found, start=1)
+        )  # fmt: skip
+        console().print(rows("", ("", "class", "entity", "event type", "change"), lines))
+    else:
+        console().print("Nothing is due. Debounced changes become due when their keys have been quiet.")
+
+
+def audit(
+    action: Annotated[str | None, typer.Option(help="Only acts of this kind: pause, retry, discard …")] = None,
+    change: Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Only acts about this change.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50,
+    before: Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Only acts with a smaller number.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Who did what and why, newest first."""
+    config = settings()
+    acts = in_database(
+        config,
+        lambda connection: list_acts(
+            connection, config.host, limit=limit, before_id=before, action=action, change_id=change
+        ),
+    )
+    if as_json:
+        print_json([asdict(act) for act in acts])
+    elif acts:
+        lines = (
+            (str(act.act_id), act.created_at, act.action, act.operator, act.way, _number(act.change_id), act.reason)
+            for act in acts
+        )
+        console().print(rows("", ("no.", "at", "act", "operator", "by", "change", "reason"), lines))
+    else:
+        console().print("No such acts.")
+
+
+def _number(change_id: int | None) -> str:
+    """Without separators, so that it can be copied."""
+    return "–" if change_id is None else str(change_id)

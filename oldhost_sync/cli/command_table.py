@@ -43,7 +43,7 @@ COMMANDS: Final = {
         "status", "What the writer is doing: state, lanes, breaker, session, nonces, rates, forecast, books, alerts."
     ),
     "hosts": CommandEntry(
-        "hosts",
+        "status",
         "Every host in the database, with its state as `status` says it. `--host NAME` before a command chooses one.",
     ),
     "submit": CommandEntry(
@@ -53,10 +53,10 @@ COMMANDS: Final = {
         "changes", "Where an entity's changes are: what the database has, and where they are in the writer."
     ),
     "search": CommandEntry(
-        "search", "Find a change, entity or property by a key, id or name. Exit code 1 when nothing is found."
+        "changes", "Find a change, entity or property by a key, id or name. Exit code 1 when nothing is found."
     ),
-    "upcoming": CommandEntry("search", "What the writer sends next, if nothing new arrives."),
-    "audit": CommandEntry("search", "Who did what and why, newest first."),
+    "upcoming": CommandEntry("changes", "What the writer sends next, if nothing new arrives."),
+    "audit": CommandEntry("changes", "Who did what and why, newest first."),
     "pause": CommandEntry(
         "operator_commands", "Stop sending and close the connection; changes are still accepted and coalesced."
     ),
@@ -84,7 +84,7 @@ COMMANDS: Final = {
     "resync-nightly": CommandEntry("resync", "Send all states again every night, by a Schedule in Temporal."),
     "resyncs": CommandEntry("resync", "The latest resyncs: how many states were sent again, and how they ended."),
     "change": CommandEntry("changes", "One change."),
-    "scheduled": CommandEntry("schedule", "Scheduled changes: list them, cancel one."),
+    "scheduled": CommandEntry("changes", "Scheduled changes: list them, cancel one."),
     "dead-letters": CommandEntry(
         "operator_commands", "Changes that OldHost rejected, or may have: list them and decide."
     ),
@@ -92,7 +92,7 @@ COMMANDS: Final = {
     "settlement": CommandEntry("settlement", "One file per day with the end of each nonce: write, list, verify."),
     "tokens": CommandEntry("administration", "Tokens for the API."),
     "rules": CommandEntry("administration", "Which class the changes of each event type get."),
-    "sign-ins": CommandEntry("sign_ins", "Who is signed in to the console of SYNC_HOST."),
+    "sign-ins": CommandEntry("administration", "Who is signed in to the console of SYNC_HOST."),
 }
 
 

@@ -13,8 +13,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.cli.output import AsJson, console, print_json, rows
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import ChangeRef, from_wire
 from oldhost_sync.policy.plain_text import quantity

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from oldhost_sync.cli.changes import AsJson, entity_of
-from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.cli.changes import entity_of
+from oldhost_sync.cli.output import AsJson, console, print_json, rows
 from oldhost_sync.cli.writer import operator_name, update
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import INTEGER_MAX

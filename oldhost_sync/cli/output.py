@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
@@ -16,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from oldhost_sync.policy.plain_text import instant, plain, plain_json
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Screen(Console):

@@ -9,16 +9,29 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from oldhost_sync.cli.capacity import find_capacity
-from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.live_plan import live_figures, live_lines, plan_from_now
-from oldhost_sync.cli.output import console, print_json, rows, span
-from oldhost_sync.planner import Plan, PlannedState, Scenario, quantile, rehearse
+from oldhost_sync.cli.output import AsJson, console, error_console, print_json, rows, span
+from oldhost_sync.environment import in_database, settings
+from oldhost_sync.planner import (
+    Plan,
+    PlannedState,
+    Scenario,
+    Tried,
+    capacity,
+    ceiling_per_s,
+    live_arrivals,
+    live_scenario,
+    quantile,
+    rehearse,
+    steady,
+)
 from oldhost_sync.planner.scenario import MEANINGS
+from oldhost_sync.planner.steady_load import STEPS
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.tuning import CONSISTENCY_MS
+from oldhost_sync.store.read.live_load import LiveLoad, read_live_load
 from oldhost_sync.user_errors import FAILED, WRONG, CliError
 
 PICTURE_WIDTH = 96
@@ -219,3 +232,96 @@ def picture(samples: Sequence[PlannedState]) -> Group:
 def _height(value: int, top: int, level: int) -> int:
     """How many eighths of the cell at `level` a column of this value fills."""
     return max(0, min(8, round(value / top * PICTURE_HEIGHT * 8) - level * 8))
+
+
+# ------------------------------------------------------------------------------------------------------ plan --from-now
+
+HOUR_MS = 3_600_000
+
+
+def plan_from_now(scenario: Scenario, rate: float) -> tuple[Plan | None, LiveLoad]:
+    """Simulate the outstanding and scheduled changes, and `rate` new changes a second of the scenario's mix for its
+    duration, with the debounce and turns of the settings. The plan is None when there is nothing to simulate.
+    """
+    from oldhost_sync.temporal.client import writer_policy
+
+    config = settings()
+    out = error_console()
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=out, disable=not out.is_terminal) as shown:
+        task = shown.add_task("reading outstanding changes")
+        live = in_database(config, lambda connection: read_live_load(connection, config.host))
+        shown.update(task, description=f"simulating {len(live.outstanding) + len(live.scheduled):,} changes")
+        new = steady(scenario, rate, scenario.duration_s) if rate else []
+        changes = live_arrivals(live.outstanding, live.scheduled, live.now_ms, new)
+        if not changes:
+            return None, live
+        begun = live_scenario(scenario, writer_policy(config), changes, live.ban_left_ms)
+        return rehearse(begun, changes=changes), live
+
+
+def live_figures(live: LiveLoad) -> dict[str, Any]:
+    """What the plan starts with, as JSON."""
+    names = ("outstanding", "oldest", "older_than_1_h", "scheduled")
+    classes = {str(line[0]): dict(zip(names, line[1:], strict=True)) for line in live_lines(live)}
+    return {"by_class": classes, "stopped": live.stopped, "ban_left_ms": live.ban_left_ms, "cut": live.cut}
+
+
+def live_lines(live: LiveLoad) -> list[Sequence[object]]:
+    """What the plan starts with, by class and age."""
+    return [
+        (
+            cls.value,
+            len(ages_ms := [live.now_ms - ref.accepted_at_ms for ref in live.outstanding if ref.priority_class is cls]),
+            span(max(ages_ms)) if ages_ms else "–",
+            sum(age_ms > HOUR_MS for age_ms in ages_ms),
+            sum(ref.priority_class is cls for ref in live.scheduled),
+        )
+        for cls in PriorityClass
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------ plan --capacity
+
+
+def find_capacity(scenario: Scenario, *, as_json: bool) -> None:
+    """Try rates between zero and the ceiling, and report the highest that can be sustained."""
+    tried: list[Tried] = []
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    out = error_console()
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
+        task = progress.add_task("trying rates", total=STEPS)
+        for one in capacity(scenario):
+            tried.append(one)
+            progress.update(task, advance=1, description=f"{one.per_s:.2f} changes/s: {_verdict(one)}")
+    kept = max((one.per_s for one in tried if one.kept), default=0.0)
+    if as_json:
+        print_json(
+            {"changes_per_s": kept, "ceiling_per_s": ceiling_per_s(scenario), "tried": [_as_json(one) for one in tried]}
+        )
+        return
+    lines = [
+        (f"{one.per_s:.2f}", _verdict(one), *(span(one.oldest_ms[cls]) for cls in PriorityClass))
+        for one in sorted(tried, key=lambda one: one.per_s)
+    ]
+    console().print(rows("", ("changes/s", "promises", *(f"oldest {cls.value}" for cls in PriorityClass)), lines))
+    console().print(
+        f"Every promise is kept at up to {kept:.2f} changes/s of this mix, for any length of time. At "
+        f"{ceiling_per_s(scenario):.2f} changes/s, EMERGENCY and TXN alone take all of OldHost's time. Each rate "
+        "started with a backlog of three hours; the ages are from the last two of six hours.",
+        markup=False,
+    )
+
+
+def _verdict(one: Tried) -> str:
+    return "kept" if one.kept else "BROKEN" if one.breaks else "falls behind"
+
+
+def _as_json(one: Tried) -> dict[str, Any]:
+    oldest_s = {cls.value: age_ms / 1000 for cls, age_ms in one.oldest_ms.items()}
+    return {"changes_per_s": one.per_s, "kept": one.kept, "falls_behind": one.grows, "oldest_s": oldest_s}

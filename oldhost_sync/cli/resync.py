@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.output import console, print_json, rows, shown
+from oldhost_sync.cli.output import AsJson, console, print_json, rows, shown
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import database, in_database, settings
 from oldhost_sync.secret_keys import encryption_keys

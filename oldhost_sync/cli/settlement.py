@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.cli.output import AsJson, console, print_json, rows
 from oldhost_sync.environment import database, settings
 from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.moment import read_day

@@ -1,14 +1,15 @@
-"""`status`: the state as the console's banner says it, the writer's own figures, and the books. If one of them can't be
-read, the others are still shown.
+"""`status`: the state as the console's banner says it, the writer's own figures, and the books; if one of them can't be
+read, the others are still shown. `hosts`: the state of every host in the database.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
@@ -17,10 +18,9 @@ from rich.text import Text
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.api.situation import Situation, Stop, Tone, judge
-from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.output import console, print_json, rows, shown, span
-from oldhost_sync.cli.writer import client
-from oldhost_sync.environment import settings
+from oldhost_sync.cli.output import AsJson, console, print_json, rows, shown, span
+from oldhost_sync.cli.writer import client, link
+from oldhost_sync.environment import database, settings
 from oldhost_sync.explanations import explain
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.plain_text import instant, quantity
@@ -34,6 +34,11 @@ from oldhost_sync.store.read.host_condition import HostCondition, read_condition
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.temporal.writer_client import WriterError
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
+
+if TYPE_CHECKING:
+    from oldhost_sync.api.routes.hosts import HostLine
+    from oldhost_sync.store.read.host_condition import HostCondition
+
 
 # Often enough to watch a backlog drain.
 REFRESH_SECONDS = 2.0
@@ -56,6 +61,7 @@ class StatusFindings:
 
 def add_to(app: typer.Typer) -> None:
     app.command()(status)
+    app.command()(hosts)
 
 
 def status(
@@ -272,3 +278,29 @@ def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
         if ledger.get("resolve_mode"):
             lines.append(("resolved by", f"{ledger['resolve_mode']}, as soon as OldHost says which nonce it expects"))
     return lines
+
+
+# ---------------------------------------------------------------------------------------------------------------- hosts
+
+
+def hosts(as_json: AsJson = False) -> None:
+    """Every host in the database, with its state as `status` says it. `--host NAME` before a command chooses one."""
+    found = asyncio.run(_lines(settings()))
+    if as_json:
+        print_json({"hosts": [asdict(each) for each in found]})
+        return
+    lines = ((each.host, each.state, shown(each.oldest_waiting_at), str(each.open_alerts), each.why) for each in found)
+    console().print(rows("", ("host", "state", "oldest waiting since", "alerts", "why"), lines))
+
+
+async def _lines(config: Settings) -> list[HostLine]:
+    from oldhost_sync.api.routes.hosts import HostList, read_conditions
+    from oldhost_sync.store.engine import known_hosts
+
+    with database(config) as engine:
+        names = run_in_transaction(engine, known_hosts)
+
+        async def read(hosts: Sequence[str]) -> Mapping[str, HostCondition]:
+            return await asyncio.to_thread(run_in_transaction, engine, partial(read_conditions, hosts=hosts))
+
+        return await HostList({name: link(config, name) for name in names}, read).lines(names)

@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.fields import RowId
-from oldhost_sync.api.requests import checked, read_number_cursor
+from oldhost_sync.api.requests import read_number_cursor
 from oldhost_sync.api.routes.alerts import act_on_alert
 from oldhost_sync.api.schemas import ReasonedRequest
-from oldhost_sync.console.forms import read_fields
+from oldhost_sync.console.forms import read_act
 from oldhost_sync.console.next_steps import next_steps
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
@@ -80,7 +80,7 @@ class AlertsPage(Page):
         return await self._act(request, "close", alert_id)
 
     async def _act(self, request: Request, action: str, alert_id: int) -> Response:
-        act = checked(await read_fields(request, *ReasonedRequest.model_fields), ReasonedRequest, "form")
+        act = await read_act(request, ReasonedRequest)
         operator = caller_of(request).operator
         alert = await act_on_alert(self.console.dependencies, action, alert_id, operator, act.reason)
         done = f"{operator.name} is handling it" if action == "acknowledge" else "it is closed"

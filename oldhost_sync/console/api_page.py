@@ -1,9 +1,19 @@
-"""The API: its OpenAPI document, rendered once, in another thread: it is half a megabyte and does not change."""
+"""The API: its OpenAPI document as a page, routes by their tag, fields of bodies and answers in tables.
+
+Not FastAPI's own page: that is 1.5 MB of script from another server, begun by a script within the page (our content
+policy forbids both, and a vendored copy changes only the first), and it could not read the document, which needs a
+token and no cookie. This one needs no script.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI
 from markupsafe import Markup
@@ -11,9 +21,173 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.access.rights import WATCHERS
-from oldhost_sync.console.api_document import read_document
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
+
+Json = Mapping[str, Any]
+_ENDS_WELL = HTTPStatus.BAD_REQUEST
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A parameter, or a field of a body. `kind`: its type in words; `shape`: the name of the table with its fields."""
+
+    name: str
+    kind: str
+    shape: str
+    required: bool
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A body or an answer, as JSON."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path. `body`, `answer`: the names of their shapes. `errors`: status and meaning."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    told: str
+    roles: tuple[str, ...]
+    parameters: tuple[Field, ...]
+    body: str
+    answer: str
+    examples: tuple[Example, ...]
+    errors: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """The routes of one tag."""
+
+    title: str
+    told: str
+    routes: tuple[Route, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The fields of a body or an answer; without any it is one of `values`."""
+
+    name: str
+    told: str
+    fields: tuple[Field, ...]
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDocument:
+    """The whole document, in its own order."""
+
+    told: str
+    chapters: tuple[Chapter, ...]
+    shapes: tuple[Shape, ...]
+
+
+def read_document(document: Json) -> ApiDocument:
+    """`document`: as `GET /openapi.json` gives it."""
+    routes: dict[str, list[Route]] = {each["name"]: [] for each in document["tags"]}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            routes[operation["tags"][0]].append(_route(method.upper(), path, operation))
+    chapters = tuple(
+        Chapter(each["name"], each["description"], tuple(routes[each["name"]])) for each in document["tags"]
+    )
+    shapes = tuple(_shape(name, shape) for name, shape in sorted(document["components"]["schemas"].items()))
+    return ApiDocument(document["info"]["description"], chapters, shapes)
+
+
+def _route(method: str, path: str, operation: Json) -> Route:
+    responses = operation["responses"]
+    good: Json = next((content for status, content in responses.items() if int(status) < _ENDS_WELL), {})
+    return Route(
+        method=method,
+        path=path,
+        name=operation["operationId"],
+        summary=operation["summary"],
+        told=operation.get("description", ""),
+        roles=tuple(operation.get("x-roles", ())),
+        parameters=tuple(_parameter(each) for each in operation.get("parameters", ())),
+        body=_shape_of(_schema(operation.get("requestBody", {}))),
+        answer=_shape_of(_schema(good)),
+        examples=(*_examples("body", operation.get("requestBody", {})), *_examples("answer", good)),
+        errors=tuple((status, each["description"]) for status, each in responses.items() if int(status) >= _ENDS_WELL),
+    )
+
+
+def _parameter(parameter: Json) -> Field:
+    schema = parameter["schema"]
+    told = parameter.get("description") or schema.get("description", "")
+    name = f"{parameter['name']} ({parameter['in']})"
+    return Field(name, _kind(schema), _shape_of(schema), parameter.get("required", False), told)
+
+
+def _content(holder: Json) -> Json:
+    """The first media type of a body or an answer."""
+    return next(iter(holder.get("content", {}).values()), {})
+
+
+def _schema(holder: Json) -> Json:
+    schema: Json = _content(holder).get("schema", {})
+    return schema
+
+
+def _examples(title: str, holder: Json) -> Iterator[Example]:
+    content = _content(holder)
+    if "example" in content:
+        yield Example(f"Example {title}", _as_text(content["example"]))
+    for name, example in content.get("examples", {}).items():
+        yield Example(f"Example {title}: {name}", _as_text(example["value"]))
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _shape(name: str, schema: Json) -> Shape:
+    required = schema.get("required", ())
+    fields = tuple(
+        Field(key, _kind(each), _shape_of(each), key in required, each.get("description", ""))
+        for key, each in schema.get("properties", {}).items()
+    )
+    return Shape(name, schema.get("description", ""), fields, tuple(str(each) for each in schema.get("enum", ())))
+
+
+def _shape_of(schema: Json) -> str:
+    """The name of the shape that `schema` refers to, by itself, as an item, or as one of several; else nothing."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    inner = [schema["items"]] if "items" in schema else schema.get("anyOf", [])
+    return next((found for found in map(_shape_of, inner) if found), "")
+
+
+def _kind(schema: Json) -> str:
+    """A schema in a few words: "integer, 1 to 100", "list of Alert", "string or null"."""
+    if "$ref" in schema:
+        return _shape_of(schema)
+    if "anyOf" in schema:
+        return " or ".join(_kind(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(str(each) for each in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    kind = str(schema.get("format") or schema.get("const") or schema.get("type", "any"))
+    return kind + "".join(_bounds(schema))
+
+
+def _bounds(schema: Json) -> Iterator[str]:
+    if "minimum" in schema or "maximum" in schema:
+        yield f", {schema.get('minimum', '…')} to {schema.get('maximum', '…')}"
+    if "maxLength" in schema:
+        yield f", at most {schema['maxLength']} characters"
 
 
 class ApiPage(Page):

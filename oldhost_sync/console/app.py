@@ -12,16 +12,47 @@ from starlette.responses import Response
 from oldhost_sync.api.access.rights import Door
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.routes.hosts import HOSTS
+from oldhost_sync.console.administration_pages import AuditPage, HostsPage, RulesPage
+from oldhost_sync.console.alerts_page import AlertsPage
+from oldhost_sync.console.api_page import ApiPage
+from oldhost_sync.console.change_pages import ChangePage, ChangesPage
+from oldhost_sync.console.codec_page import CodecPage
+from oldhost_sync.console.dead_letters_page import DeadLettersPage
 from oldhost_sync.console.door import ConsoleDoor
 from oldhost_sync.console.layout import SECURITY_HEADERS, Entry, Layout
 from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.overview_parts import OverviewParts
-from oldhost_sync.console.page import Adder, Console
-from oldhost_sync.console.pages import PAGES
+from oldhost_sync.console.page import Adder, Console, Page
 from oldhost_sync.console.paths import ASSETS, PREFIX
+from oldhost_sync.console.plan_page import PlanPage
+from oldhost_sync.console.sign_in_page import SignInPage
 from oldhost_sync.console.sign_ins import SignIns
+from oldhost_sync.console.unit_pages import EntityPage, UnitsPage
+from oldhost_sync.console.writer_pages import HaltPage, LivePage, OverviewPage, SessionsPage
 from oldhost_sync.credentials import EncryptionKey
 from workflows.messages import workflow_id
+
+# In the order of the navigation.
+PAGES: tuple[type[Page], ...] = (
+    OverviewPage,
+    LivePage,
+    ChangesPage,
+    ChangePage,
+    EntityPage,
+    UnitsPage,
+    DeadLettersPage,
+    AlertsPage,
+    HaltPage,
+    SessionsPage,
+    PlanPage,
+    RulesPage,
+    AuditPage,
+    HostsPage,
+    ApiPage,
+    SignInPage,
+    CodecPage,
+)
+
 
 # A year, in effect for ever: the address changes with the content.
 _KEPT = "public, max-age=31536000, immutable"

@@ -14,8 +14,7 @@ from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, seen_
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.api.requests import checked, read_number_cursor
 from oldhost_sync.api.routes.dead_letters import Decisions, decide_group, decide_letters
-from oldhost_sync.console.act_form import GroupAct, MarkedAct
-from oldhost_sync.console.forms import read_fields, read_form
+from oldhost_sync.console.forms import GroupAct, MarkedAct, read_act, read_form
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
@@ -102,7 +101,7 @@ class DeadLettersPage(Page):
         return self.console.layout.redirect(_address(group) if group else DEAD_LETTERS, _result(action, done))
 
     async def _decide_group(self, request: Request, action: str) -> Response:
-        act = checked(await read_fields(request, *GroupAct.model_fields), GroupAct, "form")
+        act = await read_act(request, GroupAct)
         done = await decide_group(
             self.console.dependencies,
             caller_of(request).operator,

@@ -1,13 +1,17 @@
-"""Renders pages from templates, each in the same frame, with headers that keep out foreign code and frames."""
+"""Renders pages from templates, each in the same frame, with headers that keep out foreign code and frames; and the
+files that pages need.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,11 +23,35 @@ from oldhost_sync.api.access.rights import CALLER_KEY
 from oldhost_sync.api.app import version
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.routes.hosts import host_in
-from oldhost_sync.console.assets import Asset, read_assets
 from oldhost_sync.console.paths import ASSETS, PREFIX
 from oldhost_sync.console.words import FILTERS
 from oldhost_sync.policy.plain_text import plain
 from oldhost_sync.settings import Role
+
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+DIGEST_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A style, script or icon of the package; `address` contains a digest, so browsers may cache it for ever."""
+
+    address: str
+    media_type: str
+    content: bytes
+
+
+def read_assets(prefix: str) -> dict[str, Asset]:
+    """All files of `static` by name; their addresses begin with `prefix`."""
+    found: dict[str, Asset] = {}
+    for file in resources.files("oldhost_sync.console").joinpath("static").iterdir():
+        suffix = f".{file.name.rpartition('.')[2]}"
+        if suffix in MEDIA_TYPES:
+            content = file.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()[:DIGEST_LENGTH]
+            found[file.name] = Asset(f"{prefix}/{digest}/{file.name}", MEDIA_TYPES[suffix], content)
+    return found
+
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,8 @@ from starlette.responses import Response
 
 from oldhost_sync.api.access.rights import access, operator_request, public
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.requests import checked
 from oldhost_sync.api.schemas import ReasonedRequest
-from oldhost_sync.console.forms import read_fields
+from oldhost_sync.console.forms import read_act
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.overview_parts import OverviewParts
@@ -48,7 +47,7 @@ class Console:
 
         The form has the fields of `model`; `more` are further fields of the message. Raises a Problem.
         """
-        fields = checked(await read_fields(request, *model.model_fields), model, "form")
+        fields = await read_act(request, model)
         message = operator_request(request, **fields.model_dump(), **more)
         return await self.dependencies.writer.update(action, message)
 

@@ -102,7 +102,7 @@ def test_all_doors_tell_one_state(
     writer.status |= status
     writer.problem = None if error is None else problem_of(error)
     monkeypatch.setattr("oldhost_sync.cli.status.client", lambda _: BehindTemporal(writer, error))
-    monkeypatch.setattr("oldhost_sync.cli.hosts.link", lambda *_: writer)
+    monkeypatch.setattr("oldhost_sync.cli.status.link", lambda *_: writer)
     monkeypatch.setenv("SYNC_DATABASE_URL", database_url)
     monkeypatch.setenv("SYNC_HOST", HOST)
 

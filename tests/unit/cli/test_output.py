@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oldhost_sync.api.situation import Observations, Situation, Stop, Tone, Word, judge
-from oldhost_sync.cli import completion
+from oldhost_sync.cli import submission
 from oldhost_sync.cli.main import run
 from oldhost_sync.cli.output import Screen, rows
 from oldhost_sync.cli.status import StatusFindings, picture
@@ -100,7 +100,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_event_types_are_completed_without_a_database_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNC_DATABASE_URL", "mysql+pymysql://nobody:x@127.0.0.1:1/none")
-    assert completion.event_types("booking") == [name for name in sorted(DEFAULT_RULES) if name.startswith("booking")]
+    assert submission.event_types("booking") == [name for name in sorted(DEFAULT_RULES) if name.startswith("booking")]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["scheduled", "--help"], ["audit", "--help"], ["search", "--help"]])

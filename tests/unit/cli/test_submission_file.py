@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.cli.submission_file import check, check_one, read_json
+from oldhost_sync.cli.submission import check, check_one, read_json
 from oldhost_sync.store.errors import InvalidChange
 
 GOOD: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.console.api_document import ApiDocument, Field, read_document
+from oldhost_sync.console.api_page import ApiDocument, Field, read_document
 
 DOCUMENT: dict[str, Any] = {
     "info": {"description": "Takes changes."},
