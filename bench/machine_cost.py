@@ -26,7 +26,7 @@ from oldhost_sync.policy.machine.actions import OpenSession, Send
 from oldhost_sync.policy.machine.events import SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.tuning import CARRIED_MAX, WriterPolicy
-from oldhost_sync.roles.interpreter import hold_many_objects
+from oldhost_sync.roles.process import hold_many_objects
 
 BACKLOGS = (100, 1_000, 10_000, 50_000)
 START_MS = 1_800_000_000_000

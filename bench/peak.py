@@ -15,7 +15,7 @@ from bench.result import Picture, Result, Series, spread
 from bench.short_form import SIZE, Played, play, short_form
 from bench.stage import Stage
 from oldhost_sync.planner import Bounds, Plan, Scenario, arrivals, bounds, rehearse
-from oldhost_sync.planner.host_model import ban_interval_ms
+from oldhost_sync.planner.rehearsal import ban_interval_ms
 from oldhost_sync.policy.tuning import EMERGENCY_MS
 
 PEAK = Scenario()

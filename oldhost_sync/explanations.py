@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.planner import ScenarioError
 from oldhost_sync.settings import SettingsError
-from oldhost_sync.settlement.errors import SettlementError
+from oldhost_sync.settlement.settlement_file import SettlementError
 from oldhost_sync.store.errors import (
     ACCESS_ERRORS,
     NOT_MIGRATED_ERRORS,

@@ -18,7 +18,7 @@ from bench.rivals.naive_workflow import WORKFLOW_TYPE, NaiveWriter
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay.relay import Relay
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.roles.interpreter import hold_many_objects, share_among_threads
+from oldhost_sync.roles.process import hold_many_objects, share_among_threads
 from oldhost_sync.roles.worker import session_activities
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine

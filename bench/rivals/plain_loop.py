@@ -14,7 +14,7 @@ import time
 from sqlalchemy.engine import Engine
 
 from bench.rivals.holding import Holding
-from oldhost_sync.roles.interpreter import share_among_threads
+from oldhost_sync.roles.process import share_among_threads
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine
 

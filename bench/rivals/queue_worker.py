@@ -17,7 +17,7 @@ from huey import SqliteHuey
 
 from bench.rivals.holding import Holding
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.roles.interpreter import share_among_threads
+from oldhost_sync.roles.process import share_among_threads
 from oldhost_sync.settings import load_settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.relay_queue import claim_batch, mark_relayed

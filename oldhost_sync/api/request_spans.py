@@ -20,9 +20,7 @@ from oldhost_sync.api.metrics import named
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.traces.change_spans import LINKS_MAX, accept_span, new_span_id, whole
-from oldhost_sync.traces.change_trace import ChangeTrace
-from oldhost_sync.traces.span import Kind, Link, Span, SpanAddress
-from oldhost_sync.traces.traceparent import read_traceparent
+from oldhost_sync.traces.span import ChangeTrace, Kind, Link, Span, SpanAddress, read_traceparent
 from oldhost_sync.traces.tracer import Tracer
 
 _ROUTES = "/api/"

@@ -15,7 +15,7 @@ from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.moment import read_day
 from oldhost_sync.settings import Settings
 from oldhost_sync.settlement.day_settlement import settle_next
-from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.settlement.settlement_file import SettlementFolder
 from oldhost_sync.settlement.verification import Verification, verify
 from oldhost_sync.store.ledger.settlement import SettledDay, settled_days
 from oldhost_sync.store.transactions import run_in_transaction

@@ -5,10 +5,8 @@ Of our code it imports only the policy, so that it predicts what the product rea
 
 from __future__ import annotations
 
-from oldhost_sync.planner.live_start import live_arrivals, live_scenario
-from oldhost_sync.planner.oracle import Bounds, bounds
-from oldhost_sync.planner.plan import Plan, PlannedState, quantile
-from oldhost_sync.planner.question import Answer, Question
+from oldhost_sync.planner.plan import Bounds, Plan, PlannedState, bounds, quantile
+from oldhost_sync.planner.question import Answer, Question, live_arrivals, live_scenario
 from oldhost_sync.planner.rehearsal import Pace, rehearse
 from oldhost_sync.planner.scenario import Arrival, Scenario, ScenarioError, arrivals
 from oldhost_sync.planner.steady_load import Tried, capacity, ceiling_per_s, steady

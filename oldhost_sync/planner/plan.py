@@ -1,15 +1,25 @@
-"""The plan: the figures that a rehearsal measured."""
+"""The plan: the figures that a rehearsal measured, beside the bounds of an oracle, which knows the whole future."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oldhost_sync.planner.oracle import Bounds
-from oldhost_sync.planner.scenario import Scenario
-from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.planner.scenario import Arrival, Scenario
+from oldhost_sync.policy.changes import CoalescingKey, PriorityClass
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The oracle's lower bounds, which no policy can reach for sure.
+
+    `operations`: the fewest that are correct · `drained_ms`: the earliest time at which the last of them can end.
+    """
+
+    operations: int
+    drained_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +146,32 @@ def quantile(values: Sequence[float], part: float) -> float | None:
 def _quantiles_s(values_ms: Sequence[int]) -> dict[str, float | None]:
     found = {name: quantile(values_ms, part) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))}
     return {name: None if value is None else value / 1000 for name, value in found.items()}
+
+
+def bounds(changes: Iterable[Arrival], latency_ms: float, ban: tuple[float, float] | None = None) -> Bounds:
+    """The bounds for these changes; `ban` is (start, end) in ms. The oracle's session is always open.
+
+    Operations: every EMERGENCY and TXN change needs one of its own, and every LWW key at least one, for its last state
+    (I2, I3). Drain: each of these can't be sent before its change has arrived (for a key: the last one), they are sent
+    one after the other, and none during a ban. Under these conditions, sending each at once is the fastest.
+    """
+    releases = release_times_ms(changes)
+    at_ms = 0.0
+    for release_ms in releases:
+        start_ms = max(at_ms, release_ms)
+        if ban is not None and ban[0] <= start_ms < ban[1]:
+            start_ms = ban[1]
+        at_ms = start_ms + latency_ms
+    return Bounds(len(releases), round(at_ms))
+
+
+def release_times_ms(changes: Iterable[Arrival]) -> list[int]:
+    """The earliest time at which each necessary operation can be sent, sorted."""
+    singles: list[int] = []
+    last_of_key: dict[CoalescingKey, int] = {}
+    for change in changes:
+        if change.priority_class is PriorityClass.LWW:
+            last_of_key[change.key] = max(change.at_ms, last_of_key.get(change.key, 0))
+        else:
+            singles.append(change.at_ms)
+    return sorted([*singles, *last_of_key.values()])

@@ -21,7 +21,7 @@ from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.settler import Settler
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.settlement.settlement_file import SettlementFolder
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.tracer import Tracer
 

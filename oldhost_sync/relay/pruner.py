@@ -20,8 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.settlement.errors import FolderUnusable
-from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.settlement.settlement_file import FolderUnusable, SettlementFolder
 from oldhost_sync.store import retention
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError

@@ -24,8 +24,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.settlement.day_settlement import release_next, settle_next
-from oldhost_sync.settlement.errors import SettlementError
-from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.settlement.settlement_file import SettlementError, SettlementFolder
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError
 

@@ -28,13 +28,13 @@ from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.credentials import all_tokens
 from oldhost_sync.policy.rules.quota import Quotas
-from oldhost_sync.roles.interpreter import collect_only_what_comes, share_among_threads
+from oldhost_sync.roles.process import collect_only_what_comes, share_among_threads
 from oldhost_sync.secret_keys import encryption_keys, signing_keys
 from oldhost_sync.settings import Settings, SettingsError, bind_address
 from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.errors import AccessRefused, DatabaseUnavailable, TransactionContended
 from oldhost_sync.temporal import client as temporal
-from oldhost_sync.traces.role_tracer import role_tracer
+from oldhost_sync.traces.tracer import role_tracer
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,10 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
@@ -24,9 +25,10 @@ from oldhost_sync.relay.failing_relays import FailingRelays
 from oldhost_sync.relay.fate_tracer import FateTracer
 from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.host_checks import HostChecks
-from oldhost_sync.relay.host_relay import CONNECTIONS, LOOKS, relay_transactions
+from oldhost_sync.relay.host_relay import CONNECTIONS, LOOKS, HostRelay, SharedPolls, relay_transactions
 from oldhost_sync.relay.host_watch import HostWatch
 from oldhost_sync.relay.load_recorder import LoadRecorder
+from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.readiness import ReadinessCheck
 from oldhost_sync.relay.transactions import Transactions
@@ -35,20 +37,17 @@ from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.roles.alert_delivery import CONNECTIONS as DELIVERY_CONNECTIONS
 from oldhost_sync.roles.alert_delivery import alerts_delivered
-from oldhost_sync.roles.host_relays import host_relays
-from oldhost_sync.roles.interpreter import collect_only_what_comes, share_among_threads
-from oldhost_sync.roles.stop_signals import stop_signals
+from oldhost_sync.roles.process import collect_only_what_comes, share_among_threads, stop_signals
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.errors import AccessRefused, DatabaseUnavailable, TransactionContended
+from oldhost_sync.store.retention import RetentionDays
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
 from oldhost_sync.temporal import client as temporal
-from oldhost_sync.traces.role_tracer import role_tracer
-from oldhost_sync.traces.tracer import Tracer
+from oldhost_sync.traces.tracer import Tracer, role_tracer
 
 logger = logging.getLogger(__name__)
-
 # A starting database takes some seconds; this often the queries do not burden it.
 DATABASE_RETRY_SECONDS = 2.0
 
@@ -146,3 +145,35 @@ async def _relay(
             tasks.create_task(relay.run(stop))
         for watch in watches:
             tasks.create_task(loop_of(watch).run(stop))
+
+
+def host_relays(
+    settings: Settings,
+    transactions: Mapping[str, Transactions],
+    writers: TemporalWriters,
+    metrics: RelayMetrics,
+    owner: str,
+    tracer: Tracer | None,
+) -> dict[str, HostRelay]:
+    """The relays by host; they share the polls. `owner` names this process in the leases."""
+    pace = RelayPace(retention=_kept(settings)).within(settings.debounce_seconds)
+    polls = SharedPolls.at(pace, transactions["outbox"], owner)
+    folder = None if settings.settlement_dir is None else Path(settings.settlement_dir)
+    if folder is None:
+        logger.info("the ledger is not pruned, and no settlement files are written: SYNC_SETTLEMENT_DIR is not set")
+    return {
+        host: HostRelay(
+            *(transactions, partial(writers.signal, host), host, owner, polls, pace, metrics, tracer),
+            settlement_dir=folder,
+        )
+        for host in settings.hosts()
+    }
+
+
+def _kept(settings: Settings) -> RetentionDays:
+    return RetentionDays(
+        changes=settings.retention_changes_days,
+        alerts=settings.retention_alerts_days,
+        audit=settings.retention_audit_days,
+        ledger=settings.retention_ledger_days,
+    )

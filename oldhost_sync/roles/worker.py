@@ -40,11 +40,14 @@ from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.probes.health import Liveness, Readiness, running_during
 from oldhost_sync.probes.server import served
 from oldhost_sync.roles.alert_delivery import alerts_delivered
-from oldhost_sync.roles.interpreter import collect_only_what_comes, hold_many_objects, share_among_threads
-from oldhost_sync.roles.leaving_worker import LeavingWorker
-from oldhost_sync.roles.opening_slots import DATABASE_ACTIVITIES, DatabaseActivityLimit, shared_slots
-from oldhost_sync.roles.stop_signals import stop_signals
-from oldhost_sync.roles.workflow_slots import WorkflowSlots
+from oldhost_sync.roles.process import collect_only_what_comes, hold_many_objects, share_among_threads, stop_signals
+from oldhost_sync.roles.sdk_worker import (
+    DATABASE_ACTIVITIES,
+    DatabaseActivityLimit,
+    LeavingWorker,
+    WorkflowSlots,
+    shared_slots,
+)
 from oldhost_sync.secret_keys import encryption_keys, signing_keys
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_database, check_server, create_engine
@@ -52,8 +55,7 @@ from oldhost_sync.store.workers import REPORT_SECONDS, WorkerPresence
 from oldhost_sync.telemetry import WorkerMetrics, show_role
 from oldhost_sync.temporal.client import connect, leave, sdk_runtime, writer_policy
 from oldhost_sync.temporal.search_attributes import Registration
-from oldhost_sync.traces.role_tracer import role_tracer
-from oldhost_sync.traces.tracer import Tracer
+from oldhost_sync.traces.tracer import Tracer, role_tracer
 from oldhost_sync.user_errors import refuse_arguments
 from oldhost_sync.worker.readiness import watch_readiness
 from oldhost_sync.worker.relay_watch import RelayWatch

@@ -14,9 +14,13 @@ from datetime import date, datetime, timedelta
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.settlement.errors import FileDamaged, LedgerDiffers
-from oldhost_sync.settlement.folder import SettlementFolder
-from oldhost_sync.settlement.settlement_file import PreviousFile, SettlementReader
+from oldhost_sync.settlement.settlement_file import (
+    FileDamaged,
+    LedgerDiffers,
+    PreviousFile,
+    SettlementFolder,
+    SettlementReader,
+)
 from oldhost_sync.store.ledger.settlement import (
     EndedOperation,
     SettledDay,

@@ -1,5 +1,6 @@
-"""One settlement file: JSON Lines, a header, a record for each operation that ended on the day, and a footer.
+"""The settlement files of a host in a folder, `<host>.<day>.settlement.jsonl`, and what one holds.
 
+A file is JSON Lines: a header, a record for each operation that ended on the day, and a footer.
 The header names the file before it by its SHA-256, so that the files are a chain; the footer has the count and the
 SHA-256 of all lines before it. It does not say when or by whom it was written, so two relays that write the same day
 write the same bytes.
@@ -9,14 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from oldhost_sync.settlement.errors import FileDamaged
 from oldhost_sync.store.ledger.settlement import EndedOperation, SettledDay
 
 FORMAT = "oldhost-sync settlement 1"
@@ -24,6 +28,81 @@ FORMAT = "oldhost-sync settlement 1"
 LINE_BYTES_MAX = 4_096
 # Exact types: True does not count as a number.
 _RECORD = {"at": str, "nonce": int, "change": int, "outcome": str, "body_sha256": str}
+_NAME = re.compile(r"(?P<host>.+)\.(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})\.settlement\.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class SettlementFolder:
+    """`path` is the same for all hosts and for every relay. It is never created, because a volume that is not mounted
+    must not be taken for an empty folder.
+
+    A file appears complete or not at all: it is written under another name, forced to disk, and renamed. It is never
+    written again.
+    """
+
+    path: Path
+    host: str
+
+    def file_of(self, day: date) -> Path:
+        return self.path / f"{self.host}.{day.isoformat()}.settlement.jsonl"
+
+    def days(self) -> list[date]:
+        """The days that have a file, the oldest first. Raises FolderUnusable."""
+        self.require()
+        found = []
+        for entry in self.path.iterdir():
+            match = _NAME.fullmatch(entry.name)
+            if match and match["host"] == self.host:
+                with suppress(ValueError):
+                    found.append(date.fromisoformat(match["day"]))
+        return sorted(found)
+
+    def require(self, last: SettledDay | None = None) -> None:
+        """Raise FolderUnusable when the folder does not exist, or lacks the file of `last`, the last settled day."""
+        if not self.path.is_dir():
+            raise FolderUnusable(f"the folder {self.path} does not exist; mount it, or correct SYNC_SETTLEMENT_DIR")
+        if last is not None and not self.file_of(last.day).is_file():
+            raise FolderUnusable(
+                f"the folder {self.path} has no file of {last.day}, which was written; all relays must share one "
+                "folder: mount that one, or put the file back from a copy"
+            )
+
+    def reader(self, day: date) -> SettlementReader:
+        return SettlementReader(self.file_of(day), self.host, day)
+
+    def require_unchanged(self, settled: SettledDay) -> PreviousFile:
+        """The link to a settled day's file; FileDamaged when it is not the one that was written."""
+        found = self.reader(settled.day).read()
+        if found.sha256_hex != settled.sha256_hex:
+            raise FileDamaged(
+                f"{self.file_of(settled.day).name} is not the file that was written: its SHA-256 is "
+                f"{found.sha256_hex}, the database has {settled.sha256_hex}. Put it back from a copy"
+            )
+        return PreviousFile(settled.day, settled.sha256_hex)
+
+    def write(self, day: date, previous: PreviousFile | None, records: Iterable[EndedOperation]) -> SettledDay:
+        """Write the day's file. Raises OSError; then no file was written."""
+        target = self.file_of(day)
+        partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
+        try:
+            with partial.open("xb") as file:
+                settled = write_lines(file, self.host, day, previous, records)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.rename(target)
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink()
+            raise
+        self._force_names_to_disk()
+        return settled
+
+    def _force_names_to_disk(self) -> None:
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +231,19 @@ def _as_json(record: EndedOperation) -> dict[str, Any]:
         "outcome": record.outcome,
         "body_sha256": record.body_sha256,
     }
+
+
+class SettlementError(Exception):
+    """An operator has to correct what the text says; a retry helps only after that. Until then nothing is pruned."""
+
+
+class FolderUnusable(SettlementError):  # noqa: N818 - it says what is wrong
+    """The folder does not exist, or is not the one that the last files were written to."""
+
+
+class FileDamaged(SettlementError):  # noqa: N818 - as above
+    """A settlement file was changed or damaged."""
+
+
+class LedgerDiffers(SettlementError):  # noqa: N818 - as above
+    """The ledger has a record that the day's file lacks."""

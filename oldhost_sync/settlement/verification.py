@@ -10,9 +10,7 @@ from datetime import date, timedelta
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.settlement.day_settlement import differences
-from oldhost_sync.settlement.errors import FileDamaged
-from oldhost_sync.settlement.folder import SettlementFolder
-from oldhost_sync.settlement.settlement_file import PreviousFile, SettlementReader
+from oldhost_sync.settlement.settlement_file import FileDamaged, PreviousFile, SettlementFolder, SettlementReader
 from oldhost_sync.store.ledger.settlement import SettledDay, ended_on, keep_one_snapshot, settled_days
 from oldhost_sync.store.transactions import run_in_transaction
 

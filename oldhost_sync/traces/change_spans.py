@@ -17,8 +17,7 @@ from typing import Protocol
 from oldhost_sync.oldhost.shared_connection import Exchange
 from oldhost_sync.policy.changes import ChangeRef, Outcome
 from oldhost_sync.store.read.traced_fates import NamedChange, TracedFate
-from oldhost_sync.traces.change_trace import ChangeTrace
-from oldhost_sync.traces.span import Kind, Link, Moment, Span, SpanAddress
+from oldhost_sync.traces.span import ChangeTrace, Kind, Link, Moment, Span, SpanAddress
 from oldhost_sync.traces.tracer import Tracer
 
 # Tracing backends keep about a hundred links of a span; a superseded change names its successor in any case.

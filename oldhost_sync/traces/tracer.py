@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from oldhost_sync.traces.change_trace import ChangeTrace
-from oldhost_sync.traces.span import Span, SpanSink
+from oldhost_sync.settings import Settings, SettingsError, TraceExport
+from oldhost_sync.traces.span import ChangeTrace, Span, SpanSink
 
 logger = logging.getLogger(__name__)
 
@@ -39,3 +39,23 @@ class Tracer:
     def close(self) -> None:
         """Deliver what is left; waits a moment at most."""
         self._sink.close()
+
+
+def role_tracer(settings: Settings, role: str) -> Tracer | None:
+    """None while traces are off: then OpenTelemetry's SDK is not imported.
+
+    SettingsError when the exporter is not installed or can't be set up.
+    """
+    if settings.traces is TraceExport.OFF:
+        return None
+    try:
+        from oldhost_sync.traces.otlp_export import otlp_sink
+    except ImportError as error:
+        raise SettingsError(
+            f"SYNC_TRACES is otlp, but {error.name or 'OpenTelemetry'} is not installed: "
+            "install oldhost-sync[traces], or set SYNC_TRACES=off"
+        ) from error
+    try:
+        return Tracer(settings.traces_ratio, otlp_sink(role))
+    except (RuntimeError, ValueError) as error:
+        raise SettingsError(f"SYNC_TRACES is otlp, but its exporter can't be set up: {error}") from error

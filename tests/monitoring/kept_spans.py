@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from oldhost_sync.traces.change_trace import ChangeTrace
-from oldhost_sync.traces.span import Span
+from oldhost_sync.traces.span import ChangeTrace, Span
 from oldhost_sync.traces.tracer import Tracer
 
 

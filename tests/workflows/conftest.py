@@ -21,7 +21,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.tuning import WriterPolicy
-from oldhost_sync.roles.leaving_worker import LeavingWorker
+from oldhost_sync.roles.sdk_worker import LeavingWorker
 from tests.time_skipping import LimitsOffTheSecond, start_time_skipping
 from tests.workflows.world import World
 from workflows import messages

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from temporalio import activity
 
-from oldhost_sync.roles.leaving_worker import LeavingWorker
+from oldhost_sync.roles.sdk_worker import LeavingWorker
 from tests.workflows.conftest import Stage
 
 pytestmark = pytest.mark.temporal

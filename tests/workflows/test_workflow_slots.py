@@ -19,8 +19,7 @@ from temporalio.worker import (
     WorkerTuner,
 )
 
-from oldhost_sync.roles.leaving_worker import LeavingWorker
-from oldhost_sync.roles.workflow_slots import WorkflowSlots
+from oldhost_sync.roles.sdk_worker import LeavingWorker, WorkflowSlots
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 
 # The stage has the loop that async tests run on.

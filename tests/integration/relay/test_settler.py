@@ -23,8 +23,7 @@ from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.resyncer import Resyncer
 from oldhost_sync.relay.settler import ALERT_KIND, FAILURES_TOLD, Settler
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.settlement.errors import SettlementError
-from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.settlement.settlement_file import SettlementError, SettlementFolder
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.ledger.settlement import SettledDay

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.settlement.day_settlement import SETTLED_AFTER, SettlementStep, settle_next
-from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.settlement.settlement_file import SettlementFolder
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.integration.store.writing import HOST, change_sql
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.cli.main import run
-from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.settlement.settlement_file import SettlementFolder
 from oldhost_sync.settlement.verification import verify
 from oldhost_sync.store import retention
 from tests.integration.settlement.ledger_rows import days_ago, ended, settle_all

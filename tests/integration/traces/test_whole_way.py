@@ -31,8 +31,7 @@ from oldhost_sync.relay.relay import Relay
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.telemetry import WorkerMetrics
 from oldhost_sync.traces.change_spans import whole
-from oldhost_sync.traces.change_trace import ChangeTrace
-from oldhost_sync.traces.span import Kind, Link, Span, SpanAddress
+from oldhost_sync.traces.span import ChangeTrace, Kind, Link, Span, SpanAddress
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.integration.api.conftest import TOKENS, ScriptedWriter, a_client, served
 from tests.integration.relay.listening import Listener

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.planner.live_start import live_arrivals, live_scenario
+from oldhost_sync.planner.question import live_arrivals, live_scenario
 from oldhost_sync.planner.rehearsal import rehearse
 from oldhost_sync.planner.scenario import Scenario
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, PriorityClass

@@ -1,4 +1,4 @@
-"""Each role's process shares its interpreter as `oldhost_sync/roles/interpreter.py` says."""
+"""Each role's process shares its interpreter as `oldhost_sync/roles/process.py` says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from oldhost_sync.roles import api, interpreter, relay, worker
+from oldhost_sync.roles import api, process, relay, worker
 from oldhost_sync.settings import Settings
 
 ROLES: dict[str, Callable[[Settings], object]] = {
@@ -43,13 +43,13 @@ def test_a_role_shares_its_interpreter_before_anything_else(role: str, monkeypat
 
 
 def test_a_thread_that_was_answered_waits_for_half_a_millisecond() -> None:
-    interpreter.share_among_threads()
-    assert sys.getswitchinterval() == pytest.approx(interpreter.SWITCH_SECONDS)
+    process.share_among_threads()
+    assert sys.getswitchinterval() == pytest.approx(process.SWITCH_SECONDS)
 
 
 def test_garbage_is_looked_for_at_the_thresholds_named() -> None:
-    interpreter.hold_many_objects()
-    assert gc.get_threshold() == interpreter.COLLECTOR_THRESHOLDS
+    process.hold_many_objects()
+    assert gc.get_threshold() == process.COLLECTOR_THRESHOLDS
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from temporalio.worker import ActivityInboundInterceptor
 
-from oldhost_sync.roles.opening_slots import OPENING, DatabaseActivityLimit
+from oldhost_sync.roles.sdk_worker import OPENING, DatabaseActivityLimit
 
 
 class Executing:

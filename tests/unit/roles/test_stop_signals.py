@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from oldhost_sync.roles.stop_signals import stop_signals
+from oldhost_sync.roles.process import stop_signals
 
 
 @pytest.mark.parametrize(("before", "stops"), [(signal.SIG_DFL, True), (signal.SIG_IGN, False)], ids=["usual", "nohup"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from oldhost_sync.traces.change_trace import ChangeTrace
+from oldhost_sync.traces.span import ChangeTrace
 from tests.architecture.project_files import ROOT
 
 MANY = [ChangeTrace.of("oldhost", change_id, 1_700_000_000_000) for change_id in range(1, 4001)]
@@ -13,7 +13,7 @@ MANY = [ChangeTrace.of("oldhost", change_id, 1_700_000_000_000) for change_id in
 
 def test_another_process_finds_the_same_trace() -> None:
     code = (
-        "from oldhost_sync.traces.change_trace import ChangeTrace; t = ChangeTrace.of('north', 7, 99); "
+        "from oldhost_sync.traces.span import ChangeTrace; t = ChangeTrace.of('north', 7, 99); "
         "print(t.trace_id, t.span_id, t.span_of('relay'))"
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -8,11 +8,9 @@ import pytest
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from oldhost_sync.settings import load_settings
-from oldhost_sync.traces.change_trace import ChangeTrace
 from oldhost_sync.traces.otlp_export import OtelSink
-from oldhost_sync.traces.role_tracer import role_tracer
-from oldhost_sync.traces.span import Kind, Link, Moment, Span, SpanAddress
-from oldhost_sync.traces.tracer import Tracer
+from oldhost_sync.traces.span import ChangeTrace, Kind, Link, Moment, Span, SpanAddress
+from oldhost_sync.traces.tracer import Tracer, role_tracer
 from tests.monitoring.collector import collector, silent_collector
 
 # The SDK's own bound, as operations.md tells it.

@@ -9,8 +9,7 @@ import pytest
 
 from oldhost_sync.explanations import explain
 from oldhost_sync.settings import Settings, SettingsError, TraceExport, load_settings
-from oldhost_sync.traces.role_tracer import role_tracer
-from oldhost_sync.traces.tracer import Tracer
+from oldhost_sync.traces.tracer import Tracer, role_tracer
 from oldhost_sync.user_errors import WRONG
 from tests.architecture.project_files import ROOT
 from tests.monitoring.kept_spans import KeptSpans
@@ -19,7 +18,7 @@ ALL_ROLES = """
 import sys
 from oldhost_sync.roles import api, relay, worker
 from oldhost_sync.settings import load_settings
-from oldhost_sync.traces.role_tracer import role_tracer
+from oldhost_sync.traces.tracer import role_tracer
 print(role_tracer(load_settings(), "api"))
 print(*sorted(name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))))
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {"requests"}))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.traces.span import SpanAddress
-from oldhost_sync.traces.traceparent import RemoteParent, read_traceparent
+from oldhost_sync.traces.span import RemoteParent, SpanAddress, read_traceparent
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 ADDRESS = SpanAddress(int(TRACE, 16), int(SPAN, 16))

@@ -1,8 +1,9 @@
-"""Tunes a role's Python interpreter: how often threads switch, and how often garbage is collected."""
+"""A role's process: how often its threads switch, how often garbage is collected, and which signals end it."""
 
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 
 # A thread that got an answer from MariaDB or OldHost waits this long for the interpreter while another one calculates.
@@ -31,3 +32,13 @@ def collect_only_what_comes() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """The signals at which a role finishes what it has begun, and ends.
+
+    SIGHUP, which a closing terminal sends, is one of them unless it is ignored (`nohup`).
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return signal.SIGTERM, signal.SIGINT
+    return signal.SIGTERM, signal.SIGINT, signal.SIGHUP
