@@ -1,7 +1,8 @@
-"""Sessions of the console: opened by a token or by a link that works once, ended by signing out, by an operator, by
-expiry, or after a time without a use.
+"""Who uses the product: sign-ins to the console, and when and how much each API token was used.
 
-Of secrets only the SHA-256 is stored. Times are the database's.
+Sign-ins are opened by a token or by a link that works once, and ended by signing out, by an operator, by expiry, or
+after a time without a use. Of secrets only the SHA-256 is stored; a token's fingerprint does not reveal it. Times are
+the database's.
 """
 
 from __future__ import annotations
@@ -15,12 +16,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.tables import token_uses
 
-# ----------------------------------------------------------------------------------------------------- console sessions
-
-# Sessions of the console: opened by a token or by a link that works once, ended by signing out, by an operator, by
-# expiry, or after a time without a use.
-#
-# Of secrets only the SHA-256 is stored. Times are the database's.
+# ---------------------------------------------------------------------------------------------- sign-ins to the console
 
 # Each sign-in deletes up to this many expired rows.
 FORGOTTEN_MAX = 100
@@ -144,9 +140,7 @@ def _holder(connection: Connection, statement: str, given: dict[str, object]) ->
     return TokenHolder(row.token_name, bytes(row.token_fingerprint), float(row.seconds_left), is_due)
 
 
-# ------------------------------------------------------------------------------------------------------------ last uses
-
-# When each API token was last used. A token is identified by its fingerprint, which does not reveal it.
+# ------------------------------------------------------------------------------------------- the last use of each token
 
 # After this many days without a use, a token's row is deleted.
 KEPT_DAYS = 400
@@ -175,12 +169,10 @@ def last_uses(connection: Connection, host: str) -> dict[bytes, datetime]:
     return {bytes(row.fingerprint): row.last_used_at for row in rows}
 
 
-# ---------------------------------------------------------------------------------------------------------- token usage
+# --------------------------------------------------------------------------------------------- how much each token used
 
-# What each token used, minute by minute, for an hour: the API's processes add what they counted, and read the sum.
-#
-# A ring buffer: a minute's row is overwritten an hour later. The minutes are by the database's clock, so that they are
-# the same for all processes.
+# Minute by minute, for an hour: the API's processes add what they counted, and read the sum. A ring buffer: a minute's
+# row is overwritten an hour later. The minutes are by the database's clock, the same for all processes.
 
 MINUTES_KEPT = 60
 _MINUTE = "UNIX_TIMESTAMP() DIV 60"
@@ -245,9 +237,9 @@ def _counts(usage: Usage) -> tuple[int, int, int, int]:
     return usage.requests, usage.changes, usage.emergencies, usage.refused
 
 
-# ------------------------------------------------------------------------------------------------------------- accounts
+# --------------------------------------------------------------------------------------------- accounts of the database
 
-# The rights of each database account; docs/operations.md and docker-compose.yml have the same.
+# The rights of each; docs/operations.md and docker-compose.yml have the same.
 
 APP_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 MIGRATION_RIGHTS = f"{APP_RIGHTS}, CREATE, ALTER, DROP, INDEX, REFERENCES"

@@ -1,4 +1,6 @@
-"""The building blocks of the tables: identifiers, times, and the options that all tables share."""
+"""The building blocks of the tables: identifiers, times, and the options that all tables share; and what makes text
+from outside fit for a column.
+"""
 
 from __future__ import annotations
 
@@ -63,12 +65,11 @@ def table(name: str, *parts: SchemaItem) -> Table:
     return Table(name, metadata, *parts, mysql_engine="InnoDB", mysql_charset="utf8mb4")
 
 
-# ----------------------------------------------------------------------------------------------------------------- text
+# ---------------------------------------------------------------------------------------------------- text from outside
 
-# Makes text from outside storable: every text that people will read passes through here.
-#
-# JSON can contain what UTF-8 can't (`"\ud800"`, half a character), and the driver fails on it at each attempt; control
-# characters (NUL, escape) would mislead a reader. Both are stored escaped: `\ud800`, `\x1b`.
+# Every text that people will read passes through `storable`. JSON can contain what UTF-8 can't (`"\ud800"`, half a
+# character), and the driver fails on it at each attempt; control characters (NUL, escape) would mislead a reader. Both
+# are stored escaped: `\ud800`, `\x1b`.
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 

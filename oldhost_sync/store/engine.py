@@ -1,4 +1,4 @@
-"""The one way to connect to MariaDB: the settings of every session, and the requirements on the server.
+"""The one way to connect to MariaDB: the settings of every session, and what server, schema and host must be like.
 
 READ COMMITTED, because under REPEATABLE READ a claim whose LIMIT exceeds the rows blocks every producer's INSERT. Each
 new connection checks the server first, so no role works on a server that could lose commits, even after a fail-over.
@@ -21,7 +21,6 @@ import pymysql.err
 from sqlalchemy import create_engine as _create_engine
 from sqlalchemy import event, text
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
-from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from oldhost_sync.policy import limits
@@ -38,103 +37,6 @@ from oldhost_sync.store.errors import (
 )
 from oldhost_sync.store.transactions import run_in_transaction
 
-# --------------------------------------------------------------------------------------------------------- database tls
-
-# TLS to MariaDB, by the address's options: which certificates are trusted, and whether the host's name is checked.
-#
-# PyMySQL takes these options in two ways that exclude each other: with `ssl_verify_identity` it ignores the `ssl_ca` of
-# an SQLAlchemy address, so that a good certificate is refused, and without a CA it checks no name. So the options are
-# read here, and PyMySQL is given a finished context. If the address names a CA, certificate and name are checked.
-
-_FILES = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher")
-# The last two both say whether the host's name is checked: PyMySQL's option, and SQLAlchemy's.
-_CHECKS = ("ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname")
-_WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-
-
-def take_tls(url: URL) -> tuple[URL, ssl.SSLContext | None]:
-    """`url` without the TLS options, and their context; None if there are none.
-
-    Raises UnsuitableServer for an invalid option or a file that can't be used.
-    """
-    given = {name: str(url.query[name]) for name in (*_FILES, *_CHECKS) if name in url.query}
-    if not given:
-        return url, None
-    try:
-        context = _context(given)
-    except OSError as error:  # no such file, or not in PEM
-        named = ", ".join(name for name in _FILES if name in given) or "the system's certificates"
-        raise UnsuitableServer(f"the database address asks for TLS, but {named} can't be used: {error}") from error
-    return url.difference_update_query(given), context
-
-
-def _context(given: dict[str, str]) -> ssl.SSLContext:
-    trusted: dict[str, Any] = {"cafile": given.get("ssl_ca"), "capath": given.get("ssl_capath")}
-    checks = {name: _is_on(name, given[name]) for name in _CHECKS if name in given}
-    named = checks.get("ssl_verify_identity", checks.get("ssl_check_hostname"))
-    checked = checks.get("ssl_verify_cert", bool(named) or any(trusted.values()))
-    if named and not checked:
-        raise UnsuitableServer("the database address turns ssl_verify_cert off: then ssl_verify_identity can't work")
-    context = ssl.create_default_context(**trusted)
-    # The certificates that MariaDB generates itself do not strictly follow RFC 5280.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    context.check_hostname = checked and named is not False
-    context.verify_mode = ssl.CERT_REQUIRED if checked else ssl.CERT_NONE
-    if "ssl_cert" in given:
-        context.load_cert_chain(given["ssl_cert"], given.get("ssl_key"))
-    if "ssl_cipher" in given:
-        context.set_ciphers(given["ssl_cipher"])
-    return context
-
-
-def _is_on(name: str, value: str) -> bool:
-    found = _WORDS.get(value.lower())
-    if found is None:
-        raise UnsuitableServer(f"the database address has {name}={value}; give it as true or false")
-    return found
-
-
-# ------------------------------------------------------------------------------------------------------------- demotion
-
-# A server that was demoted: it lives on and answers pings, but its rows grow old.
-#
-# After a planned switchover it is read-only; cut off from its Galera cluster it refuses every statement. Where an
-# address
-# leads to another server from now on, only new connections get there. So such a server counts as away: a new connection
-# to it is refused, one whose statement it refuses is closed with all others of its pool, and what only reads for long
-# asks first whether it is read-only.
-
-# The variable is a number in older servers, a word in newer ones.
-IS_READ_ONLY = "(CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF') OR CAST(@@innodb_read_only AS CHAR) NOT IN ('0', 'OFF'))"
-# For a compound statement.
-REFUSE_READ_ONLY = (
-    f"IF {IS_READ_ONLY} THEN SIGNAL SQLSTATE 'HY000' "
-    f"SET MYSQL_ERRNO = {OPTION_FORBIDS}, MESSAGE_TEXT = 'the server is read-only'; END IF;"
-)
-_REFUSE = f"BEGIN NOT ATOMIC {REFUSE_READ_ONLY} END"
-
-
-def require_primary(connection: Connection) -> None:
-    """Raise DBAPIError, and close the connections of its pool, if the server was demoted."""
-    connection.exec_driver_sql(_REFUSE)
-
-
-def refuse_demoted(is_read_only: bool) -> None:
-    """For a new connection. Raises DatabaseUnavailable."""
-    if is_read_only:
-        raise DatabaseUnavailable("the server is read-only: a replica, or a primary that is being replaced")
-
-
-def leave_demoted(engine: Engine) -> None:
-    """Close the engine's connections as soon as the server refuses a statement because it is not the primary."""
-    listen(engine, "handle_error", _leave)
-
-
-def _leave(context: ExceptionContext) -> None:
-    if is_demoted(context.original_exception):
-        context.is_disconnect = True
-
-
 SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 # Variables that change what our statements do. A connection keeps the server's values of the moment when it began; so
 # that nobody's experiment outlives itself in our pools, they are set in each.
@@ -142,13 +44,8 @@ _PINNED_VARIABLES = (
     "tx_read_only = OFF, completion_type = 'NO_CHAIN', sql_safe_updates = OFF, sql_big_selects = ON, "
     "sql_select_limit = 18446744073709551615, unique_checks = ON, check_constraint_checks = ON, foreign_key_checks = ON"
 )
-MARIADB_VERSION_MIN = (10, 6)
 PORT_MAX = 65_535
 
-_FACTS = (
-    "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format, @@innodb_rollback_on_timeout, "
-    f"@@max_allowed_packet, {IS_READ_ONLY}"
-)
 # PyMySQL's error for a packet that it can't read.
 _MALFORMED = 2027
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
@@ -219,18 +116,19 @@ def create_engine(
         },
     )
     event.listen(engine, "do_connect", _connect)
-    event.listen(engine, "connect", _look_at_server)
-    event.listen(engine, "handle_error", _leave_refused)
-    leave_demoted(engine)
+    event.listen(engine, "connect", _check_connection)
+    event.listen(engine, "handle_error", _leave)
     engine.url = given  # with its TLS options, for whoever connects to the same database again
     return engine
 
 
-def _leave_refused(context: ExceptionContext) -> None:
-    """Close a connection whose statement was refused: it would keep the rights that it began with, whatever is granted
-    since.
+def _leave(context: ExceptionContext) -> None:
+    """Close a connection of which nothing good will come: to a demoted server, with all others of the pool; and one
+    whose statement was refused, as it would keep the rights that it began with, whatever is granted since.
     """
-    if error_code(context.original_exception) in ACCESS_ERRORS:
+    if is_demoted(context.original_exception):
+        context.is_disconnect = True
+    elif error_code(context.original_exception) in ACCESS_ERRORS:
         context.is_disconnect = True
         context.invalidate_pool_on_disconnect = False
 
@@ -269,6 +167,92 @@ def _connect(_dialect: object, _record: object, arguments: list[Any], named: dic
         raise pymysql.err.OperationalError(_MALFORMED, "what answers there is not MariaDB") from error
 
 
+# ------------------------------------------------------------------------------------------------------------------ TLS
+
+# PyMySQL takes the options of TLS in two ways that exclude each other: with `ssl_verify_identity` it ignores the
+# `ssl_ca` of an SQLAlchemy address, so that a good certificate is refused, and without a CA it checks no name. So they
+# are read here, and PyMySQL is given a finished context. If the address names a CA, certificate and name are checked.
+
+_FILES = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher")
+# The last two both say whether the host's name is checked: PyMySQL's option, and SQLAlchemy's.
+_CHECKS = ("ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname")
+_WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def take_tls(url: URL) -> tuple[URL, ssl.SSLContext | None]:
+    """`url` without the TLS options, and their context; None if there are none.
+
+    Raises UnsuitableServer for an invalid option or a file that can't be used.
+    """
+    given = {name: str(url.query[name]) for name in (*_FILES, *_CHECKS) if name in url.query}
+    if not given:
+        return url, None
+    try:
+        context = _context(given)
+    except OSError as error:  # no such file, or not in PEM
+        named = ", ".join(name for name in _FILES if name in given) or "the system's certificates"
+        raise UnsuitableServer(f"the database address asks for TLS, but {named} can't be used: {error}") from error
+    return url.difference_update_query(given), context
+
+
+def _context(given: dict[str, str]) -> ssl.SSLContext:
+    trusted: dict[str, Any] = {"cafile": given.get("ssl_ca"), "capath": given.get("ssl_capath")}
+    checks = {name: _is_on(name, given[name]) for name in _CHECKS if name in given}
+    named = checks.get("ssl_verify_identity", checks.get("ssl_check_hostname"))
+    checked = checks.get("ssl_verify_cert", bool(named) or any(trusted.values()))
+    if named and not checked:
+        raise UnsuitableServer("the database address turns ssl_verify_cert off: then ssl_verify_identity can't work")
+    context = ssl.create_default_context(**trusted)
+    # The certificates that MariaDB generates itself do not strictly follow RFC 5280.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.check_hostname = checked and named is not False
+    context.verify_mode = ssl.CERT_REQUIRED if checked else ssl.CERT_NONE
+    if "ssl_cert" in given:
+        context.load_cert_chain(given["ssl_cert"], given.get("ssl_key"))
+    if "ssl_cipher" in given:
+        context.set_ciphers(given["ssl_cipher"])
+    return context
+
+
+def _is_on(name: str, value: str) -> bool:
+    found = _WORDS.get(value.lower())
+    if found is None:
+        raise UnsuitableServer(f"the database address has {name}={value}; give it as true or false")
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ demoted servers
+
+# A server that was demoted lives on and answers pings, but its rows grow old. After a planned switchover it is
+# read-only; cut off from its Galera cluster it refuses every statement. Where an address leads to another server from
+# now on, only new connections get there. So such a server counts as away: a new connection to it is refused, one whose
+# statement it refuses is closed with all others of its pool, and what only reads for long asks first whether it is
+# read-only.
+
+# The variable is a number in older servers, a word in newer ones.
+IS_READ_ONLY = "(CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF') OR CAST(@@innodb_read_only AS CHAR) NOT IN ('0', 'OFF'))"
+# For a compound statement.
+REFUSE_READ_ONLY = (
+    f"IF {IS_READ_ONLY} THEN SIGNAL SQLSTATE 'HY000' "
+    f"SET MYSQL_ERRNO = {OPTION_FORBIDS}, MESSAGE_TEXT = 'the server is read-only'; END IF;"
+)
+_REFUSE = f"BEGIN NOT ATOMIC {REFUSE_READ_ONLY} END"
+
+
+def require_primary(connection: Connection) -> None:
+    """Raise DBAPIError, and close the connections of its pool, if the server was demoted."""
+    connection.exec_driver_sql(_REFUSE)
+
+
+# ----------------------------------------------------------------------------------------------------------- the server
+
+MARIADB_VERSION_MIN = (10, 6)
+_FACTS = (
+    "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format, @@innodb_rollback_on_timeout, "
+    f"@@max_allowed_packet, {IS_READ_ONLY}"
+)
+
+
 def check_server(engine: Engine) -> None:
     """Raise UnsuitableServer if the server does not meet the requirements, DatabaseUnavailable if it is away."""
     try:
@@ -279,7 +263,7 @@ def check_server(engine: Engine) -> None:
         raise known if known is not None else DatabaseUnavailable(str(error.orig)) from error
 
 
-def _look_at_server(connection: Any, _record: object) -> None:
+def _check_connection(connection: Any, _record: object) -> None:
     with connection.cursor() as cursor:
         cursor.execute(_FACTS)
         facts = cursor.fetchone()
@@ -289,7 +273,8 @@ def _look_at_server(connection: Any, _record: object) -> None:
 def _check(facts: Sequence[Any]) -> None:
     *settings, is_read_only = facts
     _require_suitable(*settings)
-    refuse_demoted(bool(is_read_only))
+    if is_read_only:
+        raise DatabaseUnavailable("the server is read-only: a replica, or a primary that is being replaced")
 
 
 def _require_suitable(
@@ -329,10 +314,8 @@ def _dotted(version: tuple[int, int]) -> str:
     return ".".join(str(part) for part in version)
 
 
-# -------------------------------------------------------------------------------------------------------- prerequisites
+# ----------------------------------------------------------------------------------------------------- schema and hosts
 
-# What every role and command needs from the database before it begins: a schema that is not too old, and known hosts.
-#
 # A release works with its own schema and with the next one, because what a migration removes is no longer used by the
 # release before (the rule is in CONTRIBUTING.md). So an older schema is refused, a newer one is not. `oldhost-sync
 # migrate` registers a host by writing its rules: otherwise a mistyped name would show empty books, and begin a ledger.
@@ -388,9 +371,7 @@ def check_database(engine: Engine, hosts: Sequence[str]) -> None:
     run_in_transaction(engine, lambda connection: require(connection, hosts))
 
 
-# ------------------------------------------------------------------------------------------------------------ readiness
-
-# Whether the database works for a role: its tables can be read, and the one that it needs most accepts writes.
+# ----------------------------------------------------------------------------------------------------- whether it works
 
 # Of the other indexes it would read all entries that a long transaction (a `resolve` of many) has not committed.
 _READ = text("SELECT 1 FROM outbox_events FORCE INDEX (PRIMARY) LIMIT 1")

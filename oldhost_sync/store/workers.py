@@ -1,8 +1,13 @@
-"""The advisory lock that a worker holds while its process lives, so that another one notices at once when it ends.
+"""What workers report about themselves: a lock while they live, that they are at work, and their sessions with OldHost.
 
-The kernel closes a killed process's connections, and MariaDB then releases the locks of its sessions. Of a machine that
-lost its network or its power MariaDB hears nothing: it ends the silent session after a time. The lock is only a hint,
-since a living worker can lose it with its connection; a cluster's nodes do not share it, either.
+**The lock** shows at once that a process has ended: the kernel closes a killed process's connections, and MariaDB then
+releases the locks of its sessions. When a machine lost its network or its power, MariaDB ends the silent session after
+a time. The lock is only a hint: a living worker can lose it with its connection, and a cluster's nodes do not share it.
+
+**Presence** is reported every ten seconds, and when a worker stops. A run of the writer begins with the newest release
+that all workers at work know (`oldhost_sync/worker/release_watch.py`).
+
+**Sessions** are recorded for people, later than they happen, so that no operation waits; nothing depends on them.
 """
 
 from __future__ import annotations
@@ -28,15 +33,6 @@ from oldhost_sync.store.columns import storable
 from oldhost_sync.store.engine import require_primary
 from oldhost_sync.store.errors import CommitUncertain, StoreError, is_passing
 from oldhost_sync.store.transactions import run_in_transaction
-
-# --------------------------------------------------------------------------------------------------------- worker locks
-
-# The advisory lock that a worker holds while its process lives, so that another one notices at once when it ends.
-#
-# The kernel closes a killed process's connections, and MariaDB then releases the locks of its sessions. Of a machine
-# that
-# lost its network or its power MariaDB hears nothing: it ends the silent session after a time. The lock is only a hint,
-# since a living worker can lose it with its connection; a cluster's nodes do not share it, either.
 
 logger = logging.getLogger(__name__)
 
@@ -104,11 +100,7 @@ def is_free(connection: Connection, worker: str, within_seconds: float) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------------------------ worker presence
-
-# Which workers are at work, and which release each knows: a worker reports it every ten seconds, and when it stops.
-#
-# A run of the writer begins with the newest release that all of them know (`oldhost_sync/worker/release_watch.py`).
+# ------------------------------------------------------------------------------------------------------------- presence
 
 REPORT_SECONDS = 10.0
 # A worker that is silent for longer is not at work: it was killed, is frozen, or can't reach the database.
@@ -241,11 +233,7 @@ def _round_trip_us(connection: Connection) -> int:
     return round(1_000_000 * shortest)
 
 
-# ----------------------------------------------------------------------------------------------------- session recorder
-
-# A worker's record of its sessions, for people: when each began and why it ended. Nothing depends on it.
-#
-# Sessions only note it in memory; :meth:`SessionRecorder.write` stores it later, so that no operation waits for it.
+# ------------------------------------------------------------------------------------------------------------- sessions
 
 # How many of each host's newest sessions are kept.
 SESSIONS_KEPT = 10_000

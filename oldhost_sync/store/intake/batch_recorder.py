@@ -1,13 +1,18 @@
 """Record a batch of changes in one transaction, with multi-row statements: the same steps as for one change.
 
-The rows of all entities are locked, in the order of their keys, and the idempotency keys are taken, in theirs. If one
-was taken before, all is rolled back to a savepoint, and the batch is decided again with the rows then found. Under the
-entities' locks the outbox gives out the ids, in the order of the items (I4, trap 19). Last the shadows are written.
+Before the database is asked, the items are grouped by their entities. All or nothing for each entity: if one item is
+refused, no new item of its entity is recorded. An item whose key is in the database already gets its first answer in
+any case. Within a batch a key identifies one change: the same change again gets the answer of the first, and a
+different change with the same key is refused.
+
+Then the rows of all entities are locked, in the order of their keys, and the idempotency keys are taken, in theirs. If
+one was taken before, all is rolled back to a savepoint, and the batch is decided again with the rows then found. Under
+the entities' locks the outbox gives out the ids, in the order of the items (I4, trap 19). Last the shadows are written.
 
 `record_changes` waits for each row lock, as `record_change` does. Like that it works in any transaction of its caller:
 it locks no gap, and reads nothing by the transaction's view (change_recorder.py says why). A batch of the API or of a
 file waits for no lock while it holds the rows of entities: an entity that another transaction has locked is left for a
-later transaction (store/intake/batch_submission.py).
+later transaction (batch_submission.py).
 """
 
 from __future__ import annotations
@@ -65,13 +70,7 @@ from oldhost_sync.store.intake.shadow import (
 )
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
 
-# --------------------------------------------------------------------------------------------------------- change batch
-
-# A batch of changes, before the database is asked: which items belong to one entity, and which are refused together.
-#
-# All or nothing for each entity: if one item is refused, no new item of its entity is recorded. An item whose key is in
-# the database already gets its first answer in any case. Within a batch a key identifies one change: the same change
-# again gets the answer of the first, and a different change with the same key is refused.
+# ------------------------------------------------------------------------------------------------------------ the items
 
 Result = RecordedChange | StoreError
 # The first answer to a change whose key is known; an IdempotencyConflict; or None if the key is new.
@@ -173,9 +172,7 @@ def _key_taken(change: Acceptable, first: int) -> IdempotencyConflict:
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- batch keys
-
-# The idempotency keys of a batch: which are new, and what the others were used for.
+# ------------------------------------------------------------------------------------------------------------- the keys
 
 # Taken keys cause no error, and are not returned.
 _TAKE_KEYS = "INSERT IGNORE INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES "

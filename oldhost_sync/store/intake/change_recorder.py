@@ -38,11 +38,6 @@ from oldhost_sync.store.tables import (
     outbox_events,
 )
 
-# ----------------------------------------------------------------------------------------------------------- state size
-
-# The size of an entity's state: the database refuses what is above the limit, as the constraints of its tables say.
-
-
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
 CANCELLED = "CANCELLED"

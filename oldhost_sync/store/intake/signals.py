@@ -1,8 +1,8 @@
-"""Invalid submissions, recorded for operators: an outbox row with the outcome REFUSED, and one alert for all that are
-refused for the same reason. It takes its key as every row of the outbox does, so no other change can have it.
+"""Changes that came by a signal, which has no answer: which of them are recorded, and a record of the invalid ones.
 
-A signal has no answer, so an invalid one would otherwise be lost. The row is never relayed and is not counted in the
-books; it keeps only what helps to find the sender's mistake.
+An invalid one would otherwise be lost. It becomes an outbox row with the outcome REFUSED, and one alert for all that
+are refused for the same reason. The row takes its key as every other one does, is never relayed and not counted in the
+books, and keeps only what helps to find the sender's mistake.
 """
 
 from __future__ import annotations
@@ -26,14 +26,6 @@ from oldhost_sync.store.columns import storable
 from oldhost_sync.store.errors import DUPLICATE_KEY, error_code
 from oldhost_sync.store.intake.change_recorder import KEY_HAS_ROW, all_or_nothing
 from oldhost_sync.store.tables import outbox_events, scheduled_changes
-
-# -------------------------------------------------------------------------------------------------- invalid submissions
-
-# Invalid submissions, recorded for operators: an outbox row with the outcome REFUSED, and one alert for all that are
-# refused for the same reason. It takes its key as every row of the outbox does, so no other change can have it.
-#
-# A signal has no answer, so an invalid one would otherwise be lost. The row is never relayed and is not counted in the
-# books; it keeps only what helps to find the sender's mistake.
 
 UNKNOWN = "unknown"
 SUBMITTED_LENGTH_MAX = 2000
@@ -99,9 +91,7 @@ def _text(value: object) -> str:
         return UNKNOWN
 
 
-# ------------------------------------------------------------------------------------------------------- submitted keys
-
-# Which keys are in the database already; and, to recover signals, whether this host's writer has sent before.
+# --------------------------------------------------------------------------------------------- what is recorded already
 
 # Keys looked up in one statement.
 KEYS_AT_ONCE = 500

@@ -1,9 +1,14 @@
-"""What a change's fate changes, in the transaction that decides it: outbox, superseded changes, applied state.
+"""Fates: what a used nonce proves about its operation, and what a fate changes in the transaction that decides it.
 
-Every caller holds the lock of the host's ledger row, so one host's fates are decided one after the other, each on a
-snapshot that has all earlier ones. All operations of the host need that row, so nothing here waits for a row that
-another transaction may lock: units and entities are not written (their sync status is derived when it is read), and if
-the outbox row is locked, the fate is kept in `pending_fates` for a while.
+OldHost uses a nonce for an apply and for a rejection. A complete answer that the protocol does not have decides between
+them as far as it can: 4xx is a rejection; any other leaves it open, and an operator decides. Only if no complete answer
+arrived, the operation counts as applied, unconfirmed (I14).
+
+A fate is written to the outbox, to the changes that it supersedes, and to the applied state. Every caller holds the
+lock of the host's ledger row, so one host's fates are decided one after the other, each on a snapshot that has all
+earlier ones. All operations of the host need that row, so nothing here waits for a row that another transaction may
+lock: units and entities are not written (their sync status is derived when it is read), and if the outbox row is
+locked, the fate is kept in `pending_fates` for a while.
 """
 
 from __future__ import annotations
@@ -172,15 +177,7 @@ def _supersede_older(connection: Connection, change_id: int, key: tuple[str, str
             connection.exec_driver_sql(KEEP_FATES.format(ids=ids), ("SUPERSEDED", None, change_id, None, False))
 
 
-# ----------------------------------------------------------------------------------------------------------- used nonce
-
-# What a used nonce proves about the operation that it is bound to, when no definite answer was recorded. Pure.
-#
-# OldHost uses a nonce for an apply and for a rejection. A complete answer that the protocol does not have decides
-# between
-# them as far as it can: 4xx is a rejection; any other leaves it open, and an operator decides. Only if no complete
-# answer
-# arrived, the operation counts as applied, unconfirmed (I14).
+# ---------------------------------------------------------------------------------------------------------- used nonces
 
 UNCONFIRMED = "unconfirmed: OldHost expected a later nonce, and its answer was lost"
 # The first word of an unsure letter's text: such letters have groups and alerts of their own.

@@ -1,4 +1,24 @@
-"""The text of a halt: why OldHost's expected nonce contradicts the ledger."""
+"""A halt: OldHost's count (the nonce that it expects) contradicts the ledger, and an operator decides which one to
+follow.
+
+`resolve` ends it. resend: OldHost must get what the ledger has. adopt: OldHost's count is the truth. What is done
+depends on which way they disagree; afterwards the ledger's next nonce is the one that OldHost expects.
+
+OldHost is probed first, as its count may have changed since the halt was shown. If it differs from the one that the
+operator was shown, nothing is decided: the operator is shown both and decides again. If OldHost can't be probed (a ban,
+no connection), the decision is stored, and the next session that can probe carries it out under the same condition: so
+one `resolve` is enough to end a halt.
+
+- OldHost went back, resend: the operations that it lost are bound again, byte-identical; or they wait again, if there
+  are more than SENT_AGAIN_MAX, or the ledger no longer has all of them.
+- OldHost went back, adopt: they stay applied in the database, and missing at OldHost; their nonces are used again.
+  OldHost's state of their keys then counts as unknown, so that a resync sends it again.
+- OldHost's count fell in an answer that called our operation applied, either way: it has what it called applied, so
+  nothing is sent again; the nonces are used again.
+- OldHost went forward, resend: what is in doubt waits again.
+- OldHost went forward, adopt: what is in doubt counts as applied, unless OldHost refused each of its sends. A first
+  send that was called a replay counts as applied too, if no nonce beyond it is used.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +36,7 @@ from oldhost_sync.store.ledger.setting_apart import end_others, others_of
 from oldhost_sync.store.ledger.statements import LedgerRow
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, FORGET_FROM
 
-# ------------------------------------------------------------------------------------------------------------- mismatch
-
-# The text of a halt: why OldHost's expected nonce contradicts the ledger.
+# --------------------------------------------------------------------------------------------------- whether they agree
 
 
 def mismatch_of(expected: int, ledger: Any, sent: Sequence[Any]) -> str | None:
@@ -71,29 +89,7 @@ def _denied(expected: int, sent: Sequence[Any]) -> Any:
     return next((row for row in sent if row.nonce >= expected and row.said_used), None)
 
 
-# ------------------------------------------------------------------------------------------------------ halt resolution
-
-# How a halt ends (`resolve`): OldHost and the ledger disagree, and an operator has decided which one to follow.
-#
-# resend: OldHost must get what the ledger has. adopt: OldHost's count (the nonce it expects) is the truth. What is done
-# depends on which way they disagree; afterwards the ledger's next nonce is the one that OldHost expects.
-#
-# OldHost is probed first, as its count may have changed since the halt was shown. If it differs from the one that the
-# operator was shown, nothing is decided: the operator is shown both and decides again. If OldHost can't be probed (a
-# ban,
-# no connection), the decision is stored, and the next session that can probe carries it out under the same condition:
-# so
-# one `resolve` is enough to end a halt.
-#
-# - OldHost went back, resend: the operations that it lost are bound again, byte-identical; or they wait again, if there
-#   are more than SENT_AGAIN_MAX, or the ledger no longer has all of them.
-# - OldHost went back, adopt: they stay applied in the database, and lost at OldHost; their nonces are used again.
-#   OldHost's state of their keys then counts as unknown, so that a resync sends it again.
-# - OldHost's count fell in an answer that called our operation applied, either way: it has what it called applied, so
-#   nothing is sent again; the nonces are used again.
-# - OldHost went forward, resend: what is in doubt waits again.
-# - OldHost went forward, adopt: what is in doubt counts as applied, unless OldHost refused each of its sends. A first
-#   send that was called a replay counts as applied too, if no nonce beyond it is used.
+# ---------------------------------------------------------------------------------------------------------- how it ends
 
 # Separates the reason of a halt from what OldHost was found to expect later.
 SINCE_THEN = " Since then: "
@@ -301,10 +297,10 @@ def _archive_from(connection: Connection, host: str, expected: int, why: str) ->
     connection.exec_driver_sql(_DELETE_FROM, (host, expected))
 
 
-# ----------------------------------------------------------------------------------------------------------- halt count
+# ------------------------------------------------------------------------------------------------- a cause that is gone
 
-# A halt whose cause may be gone: OldHost said a wrong count for a while, as after its restart, and now says the right
-# one. The halt stays an operator's to end, but it says so, and then both ways of ending it do the same.
+# OldHost may say a wrong count for a while, as after its restart, and then the right one. The halt stays an operator's
+# to end, but it says so, and then both ways of ending it do the same.
 
 # Halts by OldHost's count, which nobody has decided about, and which is not known to fit.
 _HALTED = (

@@ -1,8 +1,13 @@
 """How a session begins: its owner takes the host over and compares what is in doubt with the nonce OldHost expects.
 
 The takeover raises the epoch, releases what was only reserved, and lists what is in doubt. The comparison finds the
-nonce of each operation in doubt either used (`used_nonce` says what that proves) or still bound; where OldHost's
+nonce of each operation in doubt either used (`completion.used` says what that proves) or still bound; where OldHost's
 expected nonce contradicts the ledger, it halts.
+
+The settle time is measured by the database's clock, which all workers share. But that clock can be set forward (an NTP
+step, a fail-over to a server that is ahead), and then a request sent a second ago would look an hour old. So each
+takeover compares how far the database's clock and this machine's have advanced since this machine's last takeover, and
+subtracts the difference. A machine without an earlier takeover assumes that what is in doubt was sent just now.
 """
 
 from __future__ import annotations
@@ -25,16 +30,7 @@ from oldhost_sync.store.ledger.setting_apart import end_others, others_of, set_a
 from oldhost_sync.store.ledger.statements import lock
 from oldhost_sync.store.outbox.relay_queue import as_ref
 
-# -------------------------------------------------------------------------------------------------------- machine clock
-
-# The machine's monotonic clock, with which the database's clock is compared.
-#
-# The settle time is measured by the database's clock, which all workers share. But that clock can be set forward (an
-# NTP
-# step, a fail-over to a server that is ahead), and then a request sent a second ago would look an hour old. So each
-# takeover compares how far the database's clock and this machine's have advanced since this machine's last takeover,
-# and
-# subtracts the difference. A machine without an earlier takeover assumes that what is in doubt was sent just now.
+# -------------------------------------------------------------------------------------------------- the machine's clock
 
 # The result when nothing is known about the database's clock: longer than any wait.
 UNKNOWN_US = 365 * 24 * 3600 * 1_000_000

@@ -1,8 +1,22 @@
-"""What a change gets when it is reserved: a nonce bound to its bytes, or a fate that needs no nonce. Pure.
+"""What a change gets when it is reserved: a nonce bound to its bytes, a fate that needs no nonce, or a wait for others.
 
 In this order: it holds a nonce in doubt → the same bytes again (trap 15) · it has a fate → that fate · older than what
 OldHost has for its key → STALE (trap 8) · equal to it, and nothing else of its entity was applied since → NO_OP · too
 large for OldHost → DEAD · else a fresh nonce.
+
+A fresh nonce, or a NO_OP, only if nothing must reach OldHost before it: the rule against overtaking (I4). The writer
+sends each entity's changes in order, as far as it has them. Some are only in the database: those missed between the
+relay's signal and its mark, and those not read again yet after the writer lost its state. So a change waits while an
+older change of its entity is outstanding and will be sent. It does not wait for an older change that holds a nonce (a
+lower one, so it is sent first) or has a fate; for an LWW change whose key has a newer one, applied or outstanding (it
+will not be sent); or for a TXN change held behind a dead letter older than itself. A TXN change behind an older dead
+letter is held.
+
+No old version is sent late either: an LWW change gets no nonce when a newer one of its key replaces it and newer
+operations of its entity were applied or hold a nonce (a writer that reads page by page after a loss may not have read
+the newer one yet).
+
+Each query reads an index from one end and stops, however many changes or dead letters an entity has.
 """
 
 from __future__ import annotations
@@ -147,24 +161,7 @@ def is_new_loss(ledger: LedgerRow, change_id: int, accepted_at_ms: int) -> bool:
     return until is None or accepted_at_ms > unix_ms(until) or (up_to is not None and change_id > up_to)
 
 
-# ----------------------------------------------------------------------------------------------------------- precedence
-
-# What must reach OldHost before a change: the reservation's rule against overtaking (I4).
-#
-# The writer sends each entity's changes in order, as far as it has them. Some are only in the database: those lost
-# between the relay's signal and its mark, and those not read again yet after the writer lost its state. So a change
-# gets
-# no nonce, and is no NO_OP, while an older change of its entity is outstanding and will be sent. It does not wait for
-# an
-# older change that holds a nonce (a lower one, so it is sent first) or has a fate; for an LWW change whose key has a
-# newer one, applied or outstanding (it will not be sent); or for a TXN change held behind a dead letter older than
-# itself. A TXN change behind an older dead letter is held.
-#
-# No old version is sent late either: an LWW change gets no nonce when a newer one of its key replaces it and newer
-# operations of its entity were applied or hold a nonce (a writer that reads page by page after a loss may not have read
-# the newer one yet).
-#
-# Each query reads an index from one end and stops, however many changes or dead letters an entity has.
+# --------------------------------------------------------------------------------------------- what must be sent before
 
 # The most refs of older changes, and the most dead letters, in one answer: the first ones are enough to continue.
 OLDER_MAX = 100
@@ -336,10 +333,7 @@ def _is_older(change_id: int | None, row: Row[Any]) -> bool:
     return change_id is not None and change_id < row.id
 
 
-# --------------------------------------------------------------------------------------------------------- lost changes
-
-# Which of the given changes are not in the database: after a restore, or a fail-over to a replica that lacked the last
-# commits.
+# ------------------------------------------------------------------------------------------------------ missing changes
 
 # As many as one signal has.
 IDS_AT_ONCE = 500

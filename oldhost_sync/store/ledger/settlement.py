@@ -1,8 +1,13 @@
-"""The operations that ended on a day, from the ledger: a settlement file is made from them and compared with them.
+"""What settlement files are made from, and which days have one.
 
-Every ended row of the ledger counts once, in whichever table it is: answered operations by `completed_at`, those given
-back or undone without an answer by `archived_at`. A row keeps its time when it moves to the archive, so a past day has
-the same records for ever. MariaDB hashes the bodies, so they don't leave it.
+**The operations that ended on a day**: every ended row of the ledger counts once, in whichever table it is: answered
+operations by `completed_at`, those whose nonce was released without an answer by `archived_at`. A row keeps its time
+when it moves to the archive, so a past day has the same records for ever. MariaDB hashes the bodies, so they don't
+leave it.
+
+**Settled days**: a row for each file that was written, in order and without a gap. It ties the folder to the database:
+a file that was lost, replaced or written by a relay with another folder is noticed, and retention deletes only the
+released days of the ledger.
 """
 
 from __future__ import annotations
@@ -16,16 +21,6 @@ from typing import Any
 
 from sqlalchemy import TextClause, text
 from sqlalchemy.engine import Connection, Row
-
-# ----------------------------------------------------------------------------------------------------- ended operations
-
-# The operations that ended on a day, from the ledger: a settlement file is made from them and compared with them.
-#
-# Every ended row of the ledger counts once, in whichever table it is: answered operations by `completed_at`, those
-# given
-# back or undone without an answer by `archived_at`. A row keeps its time when it moves to the archive, so a past day
-# has
-# the same records for ever. MariaDB hashes the bodies, so they don't leave it.
 
 # About 0.3 MB in memory and 10 ms of the database's time.
 ROWS_AT_ONCE = 1_000
@@ -119,11 +114,6 @@ def _ended(row: Row[Any]) -> EndedOperation:
 
 
 # --------------------------------------------------------------------------------------------------------- settled days
-
-# Which days are settled: a row for each settlement file that was written, in order and without a gap.
-#
-# The rows tie the folder to the database: a file that was lost, replaced or written by a relay with another folder is
-# noticed, and retention deletes only the released days of the ledger.
 
 _ROW = "SELECT day, sha256, records, released_at FROM settled_days WHERE host = :host"
 _LAST = text(f"{_ROW} ORDER BY day DESC LIMIT 1")

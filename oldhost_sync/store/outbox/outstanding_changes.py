@@ -15,20 +15,16 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.store.outbox.relay_queue import BY_ENTITY, ITS_UNIT, REF_AND_PROPERTY, as_ref
 
-# -------------------------------------------------------------------------------------------------------- oldest change
-
-# The oldest change of an entity and class that is outstanding, or a dead letter: one row of an index, however many the
-# entity has.
-#
-# Whether it is older than a candidate is not asked in the subquery: as a condition it would not bound the range, and
-# all
-# of the entity's changes would be read to find that none is older than the oldest.
-
 OUTSTANDING, DEAD = "IS NULL", "= 'DEAD'"
 
 
 def oldest_of(each: PriorityClass, outcome: str) -> str:
-    """SQL: the id, or NULL, for the entity of the row `o` of `outbox_events`. `outcome`: OUTSTANDING or DEAD."""
+    """SQL: the oldest change of a class and outcome (OUTSTANDING or DEAD) of the entity of the row `o` of
+    `outbox_events`: its id, or NULL. It reads one row of an index, however many the entity has.
+
+    Whether it is older than `o` is not asked in the subquery: as a condition it would not bound the range, and all of
+    the entity's changes would be read to find that none is older than the oldest.
+    """
     return (
         "(SELECT x.id FROM outbox_events x FORCE INDEX (ix_outbox_events_status) "
         f"WHERE x.host = o.host AND x.outcome {outcome} AND x.entity_type = o.entity_type "

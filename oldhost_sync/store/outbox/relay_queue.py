@@ -1,9 +1,9 @@
-"""The relay's queries on the outbox: changes are claimed by their state, in id order, never from a remembered id on.
+"""The relay's queries on the outbox, and the lease that says which relay works for a host.
 
-Ids are given out under an entity's lock, so they are not in commit order between entities: a row with a smaller id may
-become visible after one with a larger (trap 13). A claim therefore reads the changes that are not relayed yet, not
-those after the last claimed id. Claims lock nothing: two relays that claim the same rows both signal them, and the
-writer ignores the repetition by the change's id.
+Changes are claimed by their state, in id order, never from a remembered id on: ids are given out under an entity's
+lock, so they are not in commit order between entities, and a row with a smaller id may become visible after one with a
+larger (trap 13). Claims lock nothing: two relays that claim the same rows both signal them, and the writer ignores the
+repetition by the change's id.
 """
 
 from __future__ import annotations
@@ -242,18 +242,13 @@ def unix_ms(stored: datetime) -> int:
     return int(stored.replace(tzinfo=UTC).timestamp() * 1000)
 
 
-# ---------------------------------------------------------------------------------------------------------- relay lease
+# ------------------------------------------------------------------------------------------------------------ the lease
 
-# Which relay is the active one: a lease by the database's clock, for efficiency only.
-#
+# By the database's clock, for efficiency only: a relay that was frozen may resume and still act as the active one, and
+# that is harmless.
 # A lease that ends later than a new one would end was taken before the clock was set back: it counts as expired, or a
 # dead relay's lease could last for hours. A lease that is offered is made to end so late: any relay may take it, and
-# its
-# owner still counts as at work.
-#
-# A relay that was frozen may resume and still act as the active one. That is harmless: two relays signal the same
-# changes
-# twice, and the writer ignores the repetition by the change's id.
+# its owner still counts as at work.
 
 _UNTIL = "UTC_TIMESTAMP(6) + INTERVAL :span_us MICROSECOND"
 _RENEW = text(

@@ -1,4 +1,9 @@
-"""The list of scheduled changes, in due order."""
+"""Lists of changes for people: those that were recorded, newest first, and the scheduled ones, in due order.
+
+A page reads a bounded part of the table. Of the recorded ones, the filter that leaves the fewest changes decides which
+index is read, in id order; the other filters are applied to the rows found there. So a page may have fewer changes than
+its limit, even none, before the list ends.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,7 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.columns import UtcDateTime, like_pattern
 from oldhost_sync.store.outbox.pending_fates import IDS_MAX
 
-# ------------------------------------------------------------------------------------------------------- scheduled list
-
-# The list of scheduled changes, in due order.
+# ---------------------------------------------------------------------------------------------------- scheduled changes
 
 # Two branches, one for the same due time and one for later ones, so that each reads the index and stops at the limit.
 _PART = (
@@ -76,13 +79,7 @@ def with_certainty(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "unconfirmed": unconfirmed(outcome, unproven), "unsure": unsure(outcome, unproven)}
 
 
-# ---------------------------------------------------------------------------------------------------------- change list
-
-# Lists of changes for people: newest first, filtered, page by page; a page reads a bounded part of the table.
-#
-# The filter that leaves the fewest changes decides which index is read, in id order; the other filters are applied to
-# the
-# rows found there. So a page may have fewer changes than its limit, even none, before the list ends.
+# ----------------------------------------------------------------------------------------------------- recorded changes
 
 # The filter's word for "no fate yet".
 OUTSTANDING = "OUTSTANDING"

@@ -1,4 +1,7 @@
-"""A change's payload: it is personal data, so each reading is recorded in the audit with who read it."""
+"""The status of a change: its steps from accepted to its fate; and its payload.
+
+A payload is personal data, so each reading is recorded in the audit with who read it.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,7 @@ from oldhost_sync.store.tables import (
     scheduled_changes,
 )
 
-# ------------------------------------------------------------------------------------------------------------- payloads
-
-# A change's payload: it is personal data, so each reading is recorded in the audit with who read it.
+# ---------------------------------------------------------------------------------------------------------- the payload
 
 READ_PAYLOAD = "read-payload"
 
@@ -58,9 +59,7 @@ def note_entity_read(connection: Connection, host: str, entity_type: str, entity
     record_act(connection, host=host, action=READ_PAYLOAD, operator=operator, reason="", detail=detail)
 
 
-# -------------------------------------------------------------------------------------------------------- change status
-
-# The status of a change: its steps from accepted to its fate.
+# ----------------------------------------------------------------------------------------------------------- the status
 
 
 @dataclass(slots=True)

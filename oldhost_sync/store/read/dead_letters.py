@@ -1,4 +1,4 @@
-"""Dead letters by OldHost's reason: how many have it, and what is held behind them.
+"""Dead letters: those that wait for a decision, and their groups by OldHost's reason, with what is held behind them.
 
 Reasons that differ only in numbers, UUIDs, hashes or quoted names are one group ("no such guest 4711"): its name is the
 reason's beginning with each of these written as #. Alerts about dead letters have the same groups, by a shorter
@@ -24,14 +24,7 @@ from oldhost_sync.store.tables import (
     pending_fates,
 )
 
-# --------------------------------------------------------------------------------------------------- dead letter groups
-
-# Dead letters by OldHost's reason: how many have it, and what is held behind them.
-#
-# Reasons that differ only in numbers, UUIDs, hashes or quoted names are one group ("no such guest 4711"): its name is
-# the
-# reason's beginning with each of these written as #. Alerts about dead letters have the same groups, by a shorter
-# beginning (store/dead_letter_alerts.py).
+# --------------------------------------------------------------------------------------------------------------- groups
 
 # Only this many dead letters are read, the oldest; the result says whether there are more.
 LETTERS_MAX = 5_000

@@ -1,16 +1,8 @@
-"""Whether OldHost has an entity's shown state: derived from the outbox when it is read, and not stored (I7).
+"""Units and other entities as applications and people see them: the shown state, whether OldHost has it, what is on its
+way.
 
-To store it, each fate would have to wait for the entity's row, which applications may keep locked for long, while it
-holds the lock of the ledger's row, which every operation of the host needs. Nor can a derived status be out of date.
-
-| sync status   | when                                                                                              |
-|---------------|---------------------------------------------------------------------------------------------------|
-| SYNC_FAILED   | it has an undecided dead letter, or a discarded change whose state is still shown                 |
-| PENDING_SYNC  | otherwise, while it has a change without a fate                                                   |
-| SYNCED        | otherwise                                                                                         |
-
-A discarded change no longer matters once a newer one of its event type was applied, and is about to be replaced while a
-newer one waits. Each part is a lookup in `ix_outbox_events_status`.
+Reading takes no locks. Lists are paged by id, never by offset: no unit is missed when others change, and the last page
+costs as little as the first.
 """
 
 from __future__ import annotations
@@ -38,7 +30,7 @@ from oldhost_sync.store.tables import (
 
 # ---------------------------------------------------------------------------------------------------------- sync status
 
-# Whether OldHost has an entity's shown state: derived from the outbox when it is read, and not stored (I7).
+# Whether OldHost has an entity's shown state is derived from the outbox when it is read, and not stored (I7).
 #
 # To store it, each fate would have to wait for the entity's row, which applications may keep locked for long, while it
 # holds the lock of the ledger's row, which every operation of the host needs. Nor can a derived status be out of date.
@@ -50,8 +42,7 @@ from oldhost_sync.store.tables import (
 # | SYNCED        | otherwise                                                                                         |
 #
 # A discarded change no longer matters once a newer one of its event type was applied, and is about to be replaced
-# while a
-# newer one waits. Each part is a lookup in `ix_outbox_events_status`.
+# while a newer one waits. Each part is a lookup in `ix_outbox_events_status`.
 
 PENDING_SYNC, SYNCED, SYNC_FAILED = "PENDING_SYNC", "SYNCED", "SYNC_FAILED"
 
@@ -113,13 +104,6 @@ def not_synced(connection: Connection, host: str) -> dict[tuple[str, str], str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- units
-
-# Units as the application shows them, and the one write that may be two changes: a unit's details with its status.
-#
-# Reading takes no locks. Lists are paged by id, never by offset: no unit is missed when others change, and the last
-# page
-# costs as little as the first.
-
 
 # How many units one page reads to find those with a sync status: about 0.1 s. Then the page ends early.
 LOOKED_AT_MAX = 2_000
@@ -240,9 +224,7 @@ def _views(connection: Connection, condition: str, values: dict[str, Any]) -> li
     return [UnitView(**row._mapping) for row in connection.execute(shown, values)]  # noqa: SLF001 - a row by name
 
 
-# ------------------------------------------------------------------------------------------------------- entity history
-
-# Everything about one entity: its shadow, its latest changes, and what is scheduled for it.
+# ----------------------------------------------------------------------------------------------------------- one entity
 
 CHANGES_SHOWN = 20
 
@@ -291,10 +273,8 @@ def _shown(shadow: dict[str, Any], status: str) -> dict[str, Any]:
     return {name: value for name, value in shadow.items() if not name.startswith("sync")} | {"sync_status": status}
 
 
-# ---------------------------------------------------------------------------------------------------- entity comparison
+# ------------------------------------------------------------------------------------ one entity, compared with OldHost
 
-# One entity as the application shows it next to OldHost's state of it, key by key, and its outstanding changes.
-#
 # Payloads are compared by their hashes, so that a user who may not read them still sees whether they are equal.
 
 # Above it, a count means "at least".
@@ -426,9 +406,9 @@ def _add_payloads(
             key.at_oldhost = brought
 
 
-# ----------------------------------------------------------------------------------------------- all states and changes
+# -------------------------------------------------------------------------------------------------------- all of a host
 
-# All states and all changes of a host, for tools that check them from outside. It reads everything.
+# For tools that check it from outside: this reads everything.
 
 
 def all_states(connection: Connection, host: str) -> list[tuple[str, str, dict[str, Any]]]:

@@ -1,9 +1,15 @@
-"""The history of the load: one sample every ten seconds, in three ring buffers of fixed size (an hour, a day, a week).
+"""Figures of the load: its history for charts, and the present for Prometheus. Nothing is locked but a sample's own
+row.
 
-A sample covers the time since the last one: what waits now, by class, how many changes were accepted and applied, how
-long emergencies took, and what stopped sending. The number accepted is computed as the increase of the waiting ones
-plus those that ended, because fates are numbered in commit order, and ids are not. A ring's rows are overwritten in
-turn, so the table has at most `sum(ring.slots)` rows for each host, and nothing needs to be pruned.
+**The history** is one sample every ten seconds, in three ring buffers of fixed size (an hour, a day, a week). A sample
+covers the time since the last one: what waits now, by class, how many changes were accepted and applied, how long
+emergencies took, and what stopped sending. The number accepted is computed as the increase of the waiting ones plus
+those that ended, because fates are numbered in commit order, and ids are not. A ring's rows are overwritten in turn, so
+the table has at most `sum(ring.slots)` rows for each host, and nothing needs to be pruned.
+
+**For Prometheus** two statements read all hosts of a relay, by indexes. Waiting changes are counted by reading their
+part of an index (about 30 ms for 100,000 changes); the relay does this so rarely that it takes only a small share of
+the time.
 """
 
 from __future__ import annotations
@@ -21,14 +27,7 @@ from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.outbox.relay_queue import held_back_up_to
 from oldhost_sync.store.tables import load_samples
 
-# ---------------------------------------------------------------------------------------------------------- load series
-
-# The history of the load: one sample every ten seconds, in three ring buffers of fixed size (an hour, a day, a week).
-#
-# A sample covers the time since the last one: what waits now, by class, how many changes were accepted and applied, how
-# long emergencies took, and what stopped sending. The number accepted is computed as the increase of the waiting ones
-# plus those that ended, because fates are numbered in commit order, and ids are not. A ring's rows are overwritten in
-# turn, so the table has at most `sum(ring.slots)` rows for each host, and nothing needs to be pruned.
+# -------------------------------------------------------------------------------------------------------------- history
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +159,7 @@ def read_series(connection: Connection, host: str, span: str) -> list[LoadSample
     return [LoadSample(*row) for row in rows]
 
 
-# --------------------------------------------------------------------------------------------------------- host figures
-
-# The figures of all hosts of a relay, for Prometheus: two statements, by indexes, without a lock.
-#
-# Waiting changes are counted by reading their part of an index (about 30 ms for 100,000 changes); the relay does this
-# so
-# rarely that it takes only a small share of the time.
+# ------------------------------------------------------------------------------------------------------- for Prometheus
 
 # Above it, the count means "at least".
 HELD_COUNTED_MAX = 100_000

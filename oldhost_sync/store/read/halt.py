@@ -1,5 +1,8 @@
-"""An operator's decision about a halt that the writer has not acted on yet: OldHost can't be asked, or no session was
-opened since the decision.
+"""A halt for people: what each of the two ways of ending it would do, in numbers, and what was decided already.
+
+It changes nothing. The cases are those of `ledger/halt.py`, which carries a decision out; a test checks that both give
+the same numbers. The expected nonce is the one that OldHost last reported: `resolve` asks again, and decides nothing if
+it has changed.
 """
 
 from __future__ import annotations
@@ -21,10 +24,9 @@ from oldhost_sync.store.ledger.halt import are_sent_again
 from oldhost_sync.store.ledger.setting_apart import others_of
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
 
-# -------------------------------------------------------------------------------------------------------- halt decision
+# --------------------------------------------------------------------------------------------------------- the decision
 
-# An operator's decision about a halt that the writer has not acted on yet: OldHost can't be asked, or no session was
-# opened since the decision.
+# One that the writer has not acted on yet: OldHost can't be asked, or no session was opened since.
 
 # The alert stays open until a session is opened.
 _HALT = text(
@@ -59,12 +61,7 @@ def read_decision(connection: Connection, host: str) -> HaltDecision | None:
     return None
 
 
-# ---------------------------------------------------------------------------------------------------- halt consequences
-
-# What each of the two ways of ending a halt would do, in numbers, before an operator decides. It changes nothing.
-#
-# The cases are those of `halt_resolution`, which carries a decision out; a test checks that both give the same numbers.
-# The expected nonce is the one that OldHost last reported: `resolve` asks again, and decides nothing if it has changed.
+# ---------------------------------------------------------------------------------------------------------- the choices
 
 BACK, FORWARD, UNKNOWN_COUNT = "back", "forward", "unknown"
 _operations = partial(quantity, one="operation")

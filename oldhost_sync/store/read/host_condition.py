@@ -1,7 +1,5 @@
-"""The current ban: its beginning and end, and what the ledger shows about its cause.
-
-OldHost bans for a replay, and does not say for which request. A send of ours can be a replay only if OldHost may have
-had its nonce before and did not answer: such an operation is still in doubt, as nothing is sent during a ban.
+"""The state of one host, for people: what stops it, what is wrong, what is in flight. It reads few rows at any load,
+takes no lock and writes nothing.
 """
 
 from __future__ import annotations
@@ -32,10 +30,8 @@ from oldhost_sync.store.tables import (
     outbox_events,
 )
 
-# ------------------------------------------------------------------------------------------------------------------ ban
+# -------------------------------------------------------------------------------------------------------------- the ban
 
-# The current ban: its beginning and end, and what the ledger shows about its cause.
-#
 # OldHost bans for a replay, and does not say for which request. A send of ours can be a replay only if OldHost may have
 # had its nonce before and did not answer: such an operation is still in doubt, as nothing is sent during a ban.
 
@@ -81,11 +77,10 @@ def _cause(nonce: int | None, answer: str | None, expected: int | None) -> str:
     return f"{said}." if only_that else f"{said}, or a proxy delivered our operation twice."
 
 
-# --------------------------------------------------------------------------------------------------------- service time
+# ----------------------------------------------------------------------------------------------- the usual service time
 
-# How long OldHost usually takes for an operation: the median of a sample, spread over the last twenty thousand.
-#
-# At 400 ms each these are two hours of sending, so that a slowdown of OldHost shows against it.
+# The median of a sample, spread over the last twenty thousand operations. At 400 ms each these are two hours of
+# sending, so that a slowdown of OldHost shows against it.
 
 OPERATIONS, LOOKED_AT = 20_000, 100
 # The smallest sample that counts.
@@ -112,11 +107,7 @@ def usual_service_ms(connection: Connection, host: str) -> float | None:
     return median(times) / 1000 if len(times) >= LOOKED_AT_MIN else None
 
 
-# ------------------------------------------------------------------------------------------------------------- overview
-
-# The database's part of the status: the ledger, dead letters, the oldest waiting change.
-#
-# Nothing here takes a lock or writes. Lists are paged by id.
+# --------------------------------------------------------------------------------------------------------------- status
 
 
 def read_status(connection: Connection, host: str) -> dict[str, Any]:
@@ -152,12 +143,7 @@ def count_open_alerts(connection: Connection, host: str) -> int:
     return connection.execute(query).scalar_one()
 
 
-# --------------------------------------------------------------------------------------------------------- dead letters
-
-
-# ------------------------------------------------------------------------------------------------------- host condition
-
-# The state of one host, for people: what stops it, what is wrong, what is in flight. It reads few rows at any load.
+# ------------------------------------------------------------------------------------------------------------ condition
 
 # How many alerts are read; their number is given separately.
 ALERTS_MAX = 50

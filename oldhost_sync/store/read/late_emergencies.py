@@ -1,4 +1,4 @@
-"""Late emergencies, and how long changes took, from the database alone: independent of the writer.
+"""Late emergencies, why they were late, and how long changes took; from the database alone, independent of the writer.
 
 Fates are read once, in the order of their sequence, by a cursor that moves in the same transaction as the counts: a
 restart counts nothing twice and loses nothing. The work of each poll is bounded.
@@ -22,13 +22,6 @@ from oldhost_sync.policy.rules.promise import APPLIED_BOUNDS_MS, Incident, Late
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.outbox.books import move_cursor
-
-# ----------------------------------------------------------------------------------------------------- late emergencies
-
-# Late emergencies, and how long changes took, from the database alone: independent of the writer.
-#
-# Fates are read once, in the order of their sequence, by a cursor that moves in the same transaction as the counts: a
-# restart counts nothing twice and loses nothing. The work of each poll is bounded.
 
 # The histogram's row for waits above the largest bound.
 LONGER_MS = 2**62
@@ -225,11 +218,10 @@ def breaches(connection: Connection, host: str, days: int = 30) -> Breaches:
     return Breaches(int(row.incidents), int(row.breaches), int(row.worst_ms))
 
 
-# ----------------------------------------------------------------------------------------------------------- late cause
+# ------------------------------------------------------------------------------------------------------------ the cause
 
-# Why emergencies were late, as far as the database shows: what stopped or slowed sending while they waited.
-#
-# Causes that are over by now count too: when the last of the emergencies was sent, its cause often is over.
+# What stopped or slowed sending while they waited, as far as the database shows. Causes that are over by now count too:
+# when the last of the emergencies was sent, its cause often is over.
 
 # An answer that takes this long counts as slow. An operation may be marked while the one before it is still on the
 # wire, so the measured time may include two answers.

@@ -1,7 +1,5 @@
-"""The state that outlives a run of the writer: a pause, a ban, the number of dead letters, its alerts' numbers.
-
-A writer that begins without state (its first start, or after its state was lost) must read it, or it would send while
-paused, and its alerts could be ignored.
+"""The live state of a host as the database has it: for a writer that begins without state, for a plan, and for a status
+while the writer does not answer. By the database's clock; nothing is locked.
 """
 
 from __future__ import annotations
@@ -21,10 +19,8 @@ from oldhost_sync.store.outbox.outstanding_changes import dead_letters, outstand
 from oldhost_sync.store.outbox.relay_queue import ITS_UNIT, as_ref
 from oldhost_sync.store.tables import nonce_ledger
 
-# --------------------------------------------------------------------------------------------------------- writer state
+# --------------------------------------------------------------------------------------- what outlives the writer's run
 
-# The state that outlives a run of the writer: a pause, a ban, the number of dead letters, its alerts' numbers.
-#
 # A writer that begins without state (its first start, or after its state was lost) must read it, or it would send while
 # paused, and its alerts could be ignored.
 
@@ -62,11 +58,9 @@ def stops(connection: Connection, host: str) -> tuple[AuditedAct | None, bool]:
     return current_pause(connection, host), halted is not None
 
 
-# ------------------------------------------------------------------------------------------------------------ live load
+# -------------------------------------------------------------------------------------------------- the start of a plan
 
-# The start of a plan from the live state: what is outstanding, what is scheduled, and what stops sending.
-#
-# By the database's clock; nothing is locked. Changes held behind dead letters wait for an operator and are left out.
+# Changes held behind dead letters wait for an operator and are left out.
 
 PAGE = 2_000
 # More than a writer ever holds; above it a plan would take minutes, and the 4 h promise is long broken.
@@ -143,10 +137,9 @@ def _scheduled(connection: Connection, host: str, at_most: int) -> list[ChangeRe
     return [as_ref((row.id, rules.get(row.rule, PriorityClass.TXN), *row[2:])) for row in found]
 
 
-# -------------------------------------------------------------------------------------------------------- waiting lanes
+# ---------------------------------------------------------------------------------------------------------------- lanes
 
-# What waits by class, from the outbox alone: shown while the writer does not answer. It counts debounced changes, too,
-# which the writer's own lanes do not.
+# From the outbox alone. Debounced changes count, too, which the writer's own lanes do not have.
 
 # Counting stops there, for each class: it takes a few milliseconds.
 LANE_COUNTED_MAX = 10_000

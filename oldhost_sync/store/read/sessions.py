@@ -1,4 +1,9 @@
-"""Which processes of a host are at work, as each reports itself: workers every ten seconds, the relay by its lease."""
+"""Which processes of a host are at work, as each reports itself, and the sessions with OldHost.
+
+Workers report every ten seconds, the relay by its lease. Sessions come from the workers' records and the ledger's
+newest operations. A worker that is killed records no end: then its session ended, at the latest, when the next one
+began.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +21,6 @@ from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.workers import IS_AT_WORK, SESSIONS_KEPT, SILENT_SECONDS_MAX
 
 # ------------------------------------------------------------------------------------------------------------ processes
-
-# Which processes of a host are at work, as each reports itself: workers every ten seconds, the relay by its lease.
 
 WORKERS_SHOWN = 20
 
@@ -61,11 +64,7 @@ def read_relay(connection: Connection, host: str) -> Process | None:
     return None if row is None else Process(*row)
 
 
-# --------------------------------------------------------------------------------------------------------- session list
-
-# Sessions, from the workers' records and the ledger's newest operations, and which processes are at work.
-#
-# A worker that is killed records no end: then its session ended, at the latest, when the next one began.
+# ------------------------------------------------------------------------------------------------------------- sessions
 
 NONCES_LOOKED_AT = 5_000
 SESSIONS_SHOWN = 100
@@ -185,10 +184,10 @@ def _sessions(connection: Connection, values: dict[str, str]) -> list[SessionVie
     return found
 
 
-# ------------------------------------------------------------------------------------------------------ worker distance
+# -------------------------------------------------------------------------------------------- a worker far from MariaDB
 
-# The worker that is farthest from MariaDB. Each operation waits for several round trips, so a distance that nobody
-# notices elsewhere costs OldHost's time, and a large one lets each mark become too old to send.
+# Each operation waits for several round trips, so a distance that nobody notices elsewhere costs OldHost's time, and a
+# large one lets each mark become too old to send.
 
 # Beside MariaDB a round trip takes less than 1 ms. At 10 ms OldHost got 2.3 operations a second instead of 2.5, at 250
 # ms none: an operation must be written within a second of the beginning of its mark.
@@ -218,9 +217,7 @@ def far_worker(workers: Sequence[Process], *, was_far: bool) -> FarWorker | None
     return FarWorker("warning", f"{where}. An operation waits for several, so OldHost gets fewer than it could take.")
 
 
-# ------------------------------------------------------------------------------------------------------- worker silence
-
-# That no worker is at work: which was there last, how it ended, and what to do. From the workers' own reports.
+# ---------------------------------------------------------------------------------------------------- no worker at work
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ MUTANTS = (
     ),
     Mutant(
         "a pooled connection keeps the rights that it began with",
-        (Patch("oldhost_sync/store/engine.py", '    event.listen(engine, "handle_error", _leave_refused)\n', ""),),
+        (Patch("oldhost_sync/store/engine.py", "    elif error_code(context.original_exception) in ACCESS_ERRORS:", "    elif False:"),),
         levels=(ACCOUNT,),
     ),
 )  # fmt: skip
