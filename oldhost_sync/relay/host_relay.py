@@ -10,17 +10,13 @@ from pathlib import Path
 
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay.duty import Duty, DutyLoop
+from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.relay.duty import Duty, DutyLoop, RelayPace
 from oldhost_sync.relay.leadership import Renewals, renewals
-from oldhost_sync.relay.outbox_watch import OutboxWatch
-from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.pruner import Pruner
-from oldhost_sync.relay.relay import Relay, RelayState, Signal
-from oldhost_sync.relay.resyncer import Resyncer
-from oldhost_sync.relay.scheduler import Scheduler
-from oldhost_sync.relay.settler import Settler
-from oldhost_sync.relay.shared_poll import SharedPoll
-from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.relay.relay import OutboxWatch, Relay, RelayState, Signal
+from oldhost_sync.relay.retention import Pruner, Settler
+from oldhost_sync.relay.scheduler import Resyncer, Scheduler
+from oldhost_sync.relay.transactions import SharedPoll, Transactions
 from oldhost_sync.settlement.settlement_file import SettlementFolder
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.tracer import Tracer
@@ -39,7 +35,7 @@ THREADS = {
     "figures": 1,
     "checks": 1,
     "load": 1,
-    "failing": 1,
+    "alerts": 1,
 }
 # One for each thread, so that no duty waits for a connection.
 CONNECTIONS = sum(THREADS.values())
@@ -75,7 +71,8 @@ class SharedPolls:
 @dataclass(eq=False)
 class HostRelay:
     """Relays, schedules, prunes and settles for one host. `owner` names this process in the lease; `polls` are shared
-    with the process's other hosts, if it has any; `settlement_dir`: None writes no settlement files.
+    with the process's other hosts, if it has any; `settlement_dir`: None writes no settlement files; `conditions`: what
+    is wrong is reported there.
     """
 
     transactions: Mapping[str, Transactions]
@@ -87,6 +84,7 @@ class HostRelay:
     metrics: RelayMetrics | None = None
     tracer: Tracer | None = None
     settlement_dir: Path | None = None
+    conditions: Conditions = field(default_factory=Conditions)
 
     def __post_init__(self) -> None:
         own, pace, metrics = self.transactions, self.pace, self.metrics
@@ -101,9 +99,9 @@ class HostRelay:
         files = own["settlement"]
         duties: tuple[Duty, ...] = (
             Scheduler(own["schedule"], self.leadership, pace, metrics, polls.schedule),
-            Pruner(own["prune"], self.leadership, pace, metrics, folder=folder, files=files),
+            Pruner(own["prune"], self.leadership, pace, self.conditions, metrics, folder=folder, files=files),
             Resyncer(own["prune"], self.leadership),
-            *([Settler(own["prune"], files, self.leadership, pace, folder)] if folder else []),
+            *([Settler(own["prune"], files, self.leadership, pace, folder, self.conditions)] if folder else []),
         )
         self.loops = [DutyLoop(duty, time.monotonic, metrics, self.knows_of_outage) for duty in duties]
 

@@ -13,8 +13,7 @@ from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.relay.shared_poll import SharedPoll
-from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.relay.transactions import SharedPoll, Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
 from oldhost_sync.store.outbox.relay_queue import offer_lease, release_lease, renew_leases, take_lease
 

@@ -1,9 +1,4 @@
-"""Records scheduled changes when they are due, in due order, each in its own transaction.
-
-The database's clock decides what is due, whether or not the writer can be reached. A change that can't be recorded
-because of its own values is withdrawn, with an alert; one that the database can't take now keeps its place. While an
-application locks an entity's row, the entity's changes wait for the next round, and all others are recorded.
-"""
+"""What the relay itself records: scheduled changes when they are due, and states that a resync sends again."""
 
 from __future__ import annotations
 
@@ -16,14 +11,22 @@ from functools import partial
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
+from oldhost_sync.policy.limits import RESYNC_INTERVAL_SECONDS, RESYNC_LOOK_SECONDS
 from oldhost_sync.policy.rules.alert_cause import cause_of
+from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.leadership import Leadership
-from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.shared_poll import SharedPoll
-from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.relay.transactions import SharedPoll, Transactions
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import InvalidChange, TransactionContended, error_code, is_the_values_fault
 from oldhost_sync.store.intake import schedule
+from oldhost_sync.store.intake.resync import (
+    Resync,
+    has_room,
+    mark_unknown,
+    next_share,
+    oldest_unfinished,
+    record_share,
+)
 from oldhost_sync.telemetry import RelayMetrics
 
 logger = logging.getLogger(__name__)
@@ -31,7 +34,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Scheduler:
-    """One host's scheduled changes. `poll`: hosts with due changes, shared by all schedulers of a process."""
+    """Records one host's scheduled changes, in due order, each in its own transaction (a duty, see `duty`).
+
+    The database's clock decides what is due, whether or not the writer can be reached. A change that can't be recorded
+    because of its own values is withdrawn, with an alert; one that the database can't take now keeps its place. While
+    an application locks an entity's row, the entity's changes wait for the next round, and all others are recorded.
+    `poll`: hosts with due changes, shared by all schedulers of a process.
+    """
 
     name = "recording what is due"
 
@@ -103,3 +112,43 @@ class Scheduler:
         schedule.withdraw(connection, scheduled_id)
         key = f"schedule-failed:{cause}"
         raise_alert(connection, self.host, "schedule-failed", "critical", reason, dedupe_key=key, adds=True)
+
+
+@dataclass(eq=False)
+class Resyncer:
+    """Sends one host's states again for a requested `resync` (a duty, see `duty`): one a second, and only while nothing
+    urgent waits. Changes recorded together would all be due at once after their debounce, and the burst would delay all
+    other changes. It works on the oldest unfinished request, from its stored cursor, so a relay that takes over
+    continues there.
+    """
+
+    name = "sending states again"
+    pause_s = RESYNC_LOOK_SECONDS
+
+    transactions: Transactions
+    leadership: Leadership
+
+    def __post_init__(self) -> None:
+        self.host = self.leadership.host
+
+    async def run_once(self, now: float) -> float:
+        """Record the states of the next entity, while there is room for them; then pause for each."""
+        if not await self.leadership.hold(now):
+            return RESYNC_LOOK_SECONDS
+        resync = await self.transactions.look(partial(oldest_unfinished, host=self.host))
+        if resync is None:
+            return RESYNC_LOOK_SECONDS
+        if not await self.transactions.look(partial(has_room, host=self.host)):
+            return RESYNC_INTERVAL_SECONDS
+        return max(1, await self._record(resync)) * RESYNC_INTERVAL_SECONDS
+
+    async def _record(self, resync: Resync) -> int:
+        share = await self.transactions.look(partial(next_share, resync=resync))
+        for entity, states in share.states.items():
+            for event_type in states:
+                mark = partial(mark_unknown, host=self.host, entity=entity, event_type=event_type)
+                await self.transactions.look(mark)
+        try:
+            return await self.transactions.run(partial(record_share, resync=resync, share=share), attempts=1)
+        except TransactionContended:
+            return 0  # an application has locked one of the entities: the next round tries again

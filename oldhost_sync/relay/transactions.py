@@ -1,16 +1,17 @@
 """The relay's database access: short transactions on a few threads.
 
 Each kind of duty has threads of its own, and the engine has a connection for each thread: a duty that waits for a lock
-delays no other kind.
+delays no other kind. Hosts are idle most of the time, and a query costs as much for a hundred hosts as for one: so the
+hosts' duties share a query while its result is fresh (`SharedPoll`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 
@@ -47,3 +48,23 @@ class Transactions:
         return await asyncio.get_running_loop().run_in_executor(
             self._threads, partial(look, self._autocommit_engine, fn)
         )
+
+
+class SharedPoll(Generic[T]):
+    """One query for all hosts of a process. A result is shared while it is younger than `fresh_s`.
+
+    Callers wait for the running query and share its failure: an absent database costs one timeout, not one for each
+    host.
+    """
+
+    def __init__(self, fresh_s: float) -> None:
+        self._fresh_s = fresh_s
+        self._polled_at = float("-inf")
+        self._under_way: asyncio.Task[T] | None = None
+
+    async def poll(self, now: float, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of the running or still fresh query, or of a new one by `ask`; raises what that raises."""
+        if self._under_way is None or (self._under_way.done() and now >= self._polled_at + self._fresh_s):
+            self._polled_at = now
+            self._under_way = asyncio.create_task(ask())
+        return await asyncio.shield(self._under_way)

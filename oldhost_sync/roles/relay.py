@@ -16,23 +16,18 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.policy.conditions import Conditions
 from oldhost_sync.probes.health import Liveness, Need, Readiness, running_during
 from oldhost_sync.probes.needs import database_need, temporal_need
 from oldhost_sync.probes.server import served
-from oldhost_sync.relay.clock_difference import ClockDifference
-from oldhost_sync.relay.duty import Duty, DutyLoop
-from oldhost_sync.relay.failing_relays import FailingRelays
-from oldhost_sync.relay.fate_tracer import FateTracer
-from oldhost_sync.relay.fate_writer import FateWriter
-from oldhost_sync.relay.host_checks import HostChecks
+from oldhost_sync.relay.conditions import ConditionKeeper
+from oldhost_sync.relay.duty import Duty, DutyLoop, RelayPace
+from oldhost_sync.relay.fates import FateTracer, FateWriter
 from oldhost_sync.relay.host_relay import CONNECTIONS, LOOKS, HostRelay, SharedPolls, relay_transactions
-from oldhost_sync.relay.host_watch import HostWatch
-from oldhost_sync.relay.load_recorder import LoadRecorder
-from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.promise_watch import PromiseWatch
-from oldhost_sync.relay.readiness import ReadinessCheck
+from oldhost_sync.relay.host_watch import HostChecks, HostWatch, LoadRecorder
+from oldhost_sync.relay.promises import ClockDifference, PromiseWatch
+from oldhost_sync.relay.relay_health import FailingRelays, ReadinessCheck, UnservedHosts
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.relay.unserved_hosts import UnservedHosts
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.roles.alert_delivery import CONNECTIONS as DELIVERY_CONNECTIONS
@@ -114,13 +109,16 @@ async def _relay(
     stop: asyncio.Event,
     tracer: Tracer | None,
 ) -> None:
-    relays = host_relays(settings, transactions, writers, metrics, owner, tracer)
+    conditions = Conditions()
+    relays = host_relays(settings, transactions, writers, metrics, owner, tracer, conditions)
     leaderships = {host: relay.leadership for host, relay in relays.items()}
-    watchdog = Watchdog(transactions["watch"], leaderships, writers, owner=owner)
+    watchdog = Watchdog(transactions["watch"], leaderships, writers, conditions, owner)
     waits, fates = AppliedWaits(registry), FateMetrics(registry)
     clocks = ClockDifference(metrics.clock_difference)
-    promises = PromiseWatch(transactions["promise"], leaderships, owner, waits=waits, metrics=fates, clocks=clocks)
-    checks = HostChecks(transactions["checks"], leaderships)
+    promises = PromiseWatch(
+        transactions["promise"], leaderships, conditions, owner, waits=waits, metrics=fates, clocks=clocks
+    )
+    checks = HostChecks(transactions["checks"], leaderships, conditions)
     shown, flows = HostMetrics(registry), promises.flows
     watches: tuple[Duty, ...] = (
         watchdog,
@@ -130,7 +128,8 @@ async def _relay(
         FateWriter(transactions["fates"], settings.hosts()),
         LoadRecorder(transactions["load"], leaderships),
         UnservedHosts(transactions["load"], metrics),
-        FailingRelays(transactions["failing"], relays, watchdog.troubles),
+        FailingRelays(transactions["alerts"], relays, watchdog.troubles, conditions),
+        ConditionKeeper(transactions["alerts"], conditions),
         ReadinessCheck(relays, watchdog, readiness, needs),
         *([FateTracer(transactions["figures"], leaderships, owner, tracer)] if tracer else []),
     )
@@ -154,6 +153,7 @@ def host_relays(
     metrics: RelayMetrics,
     owner: str,
     tracer: Tracer | None,
+    conditions: Conditions,
 ) -> dict[str, HostRelay]:
     """The relays by host; they share the polls. `owner` names this process in the leases."""
     pace = RelayPace(retention=_kept(settings)).within(settings.debounce_seconds)
@@ -165,6 +165,7 @@ def host_relays(
         host: HostRelay(
             *(transactions, partial(writers.signal, host), host, owner, polls, pace, metrics, tracer),
             settlement_dir=folder,
+            conditions=conditions,
         )
         for host in settings.hosts()
     }

@@ -14,6 +14,7 @@ from sqlalchemy import select, text, update
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
+from oldhost_sync.policy.conditions import Step
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX, OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.policy.plain_text import plain
 from oldhost_sync.policy.rules.alert_kinds import KINDS, grew, worse
@@ -213,6 +214,16 @@ def close_found(connection: Connection, host: str, found: Row[Any], reason: str,
     record_event(
         connection, host, found.id, "closed", found.severity, found.message, found.occurrences, operator=by, reason=why
     )
+
+
+def keep_condition(connection: Connection, step: Step) -> str:
+    """Write what was decided about a condition. Returns a line for the log if an alert was opened or closed."""
+    host, kind, fact = step.host, step.kind, step.fact
+    if fact is None:
+        return f"alert {kind} of {host} is closed: {KINDS[kind].ends}" if close_alert(connection, host, kind) else ""
+    severity = fact.severity or KINDS[kind].severity
+    is_new = raise_alert(connection, host, kind, severity, fact.why, count=fact.count)
+    return f"alert {kind} of {host}: {fact.why}" if is_new else ""
 
 
 def list_alerts(

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.policy.conditions import Conditions, Fact
+from oldhost_sync.store.alerts import keep_condition
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox.relay_queue import unserved_hosts
 from oldhost_sync.store.transactions import run_in_transaction
@@ -21,21 +23,19 @@ logger = logging.getLogger(__name__)
 KIND = "no-relay"
 # Longer than a relay's lease lasts without it, and than a single relay needs to be replaced.
 LOOK_SECONDS = 20.0
-_MESSAGE = "changes wait, and no relay serves this host: start one, or name the host in the relays' SYNC_OLDHOST_URLS"
+_UNSERVED = Fact(
+    "changes wait, and no relay serves this host: start one, or name the host in the relays' SYNC_OLDHOST_URLS"
+)
 
 
 @dataclass(eq=False)
 class RelayWatch:
-    """The watch of one worker. A host counts from the second look in a row on, so after 20 to 40 s."""
+    """The watch of one worker. `clock`: seconds, monotonic."""
 
     engine: Engine
     hosts: Sequence[str]
-    _found: frozenset[str] = frozenset()
-    # Whose alert may be open: at first all, since an earlier worker may have opened them.
-    _open: set[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._open = set(self.hosts)
+    clock: Callable[[], float] = time.monotonic
+    _conditions: Conditions = field(default_factory=Conditions)
 
     async def watch(self) -> None:
         """Look repeatedly, until cancelled. Raises errors that nobody foresaw."""
@@ -48,13 +48,19 @@ class RelayWatch:
 
     def look(self) -> None:
         """Look once. Raises the store's errors."""
-        self._found, self._open = run_in_transaction(self.engine, self._look, attempts=1)
+        now = self.clock()
+        unserved = run_in_transaction(self.engine, unserved_hosts, attempts=1)
+        for host in self.hosts:
+            self._conditions.found(host, KIND, _UNSERVED if host in unserved else None, now)
+        steps = self._conditions.due(now)
+        if not steps:
+            return
 
-    def _look(self, connection: Connection) -> tuple[frozenset[str], set[str]]:
-        found = frozenset(unserved_hosts(connection)).intersection(self.hosts)
-        missed = found & self._found
-        for host in sorted(missed):
-            raise_alert(connection, host, KIND, "critical", _MESSAGE)
-        for host in sorted(self._open - found):
-            close_alert(connection, host, KIND)
-        return found, (self._open & found) | missed
+        def keep(connection: Connection) -> list[str]:
+            return [keep_condition(connection, step) for step in steps]
+
+        news = run_in_transaction(self.engine, keep, attempts=1)
+        for step, line in zip(steps, news, strict=True):
+            self._conditions.written(step, now)
+            if line:
+                logger.warning(line)

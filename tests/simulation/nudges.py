@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oldhost_sync.relay.writer_watch import NUDGE_SECONDS
+from oldhost_sync.relay.watchdog import NUDGE_SECONDS
 from tests.simulation.workflow_run import payload_of
 from workflows import messages
 

@@ -10,9 +10,8 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.relay.duty import DutyLoop
-from oldhost_sync.relay.fate_writer import FateWriter
-from oldhost_sync.relay.pace import RelayPace
+from oldhost_sync.relay.duty import DutyLoop, RelayPace
+from oldhost_sync.relay.fates import FateWriter
 from oldhost_sync.relay.relay import Relay
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import StoreError

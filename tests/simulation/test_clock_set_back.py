@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.relay.writer_watch import NUDGE_SECONDS
+from oldhost_sync.relay.watchdog import NUDGE_SECONDS
 from tests.simulation.faults import NoFaults
 from tests.simulation.shape import Shape
 from tests.simulation.world import World

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Literal
 
 from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.policy.tuning import EMERGENCY_MS
@@ -106,7 +107,7 @@ class ClockSteps:
         return list(accumulate((step.ms for step in self.steps if change_id <= step.last_id), initial=0))
 
 
-def describe(incident: Incident) -> tuple[str, str]:
+def describe(incident: Incident) -> tuple[Literal["warning", "critical"], str]:
     """The severity and the message."""
     total, waiting = incident.total, incident.waiting
     late, than = (

@@ -19,7 +19,6 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.policy.rules.promise import APPLIED_BOUNDS_MS, Incident, Late
-from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.outbox.books import move_cursor
 
@@ -82,8 +81,6 @@ _BREACHES = text(
     "COALESCE(MAX(worst_ms), 0) AS worst_ms FROM late_emergencies FORCE INDEX (ix_late_emergencies_started) "
     "WHERE host = :host AND started_at > UTC_TIMESTAMP(6) - INTERVAL :days DAY"
 )
-
-ALERT_KIND = "emergency-late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +198,8 @@ def keep_incident(connection: Connection, host: str, incident: Incident, *, is_n
 
 
 def end_incident(connection: Connection, host: str) -> None:
-    """End the incident and close its alert; the incident stays as a record."""
+    """The incident stays as a record."""
     connection.execute(_CLOSE, {"host": host})
-    close_alert(connection, host, ALERT_KIND)
-
-
-def raise_incident_alert(connection: Connection, host: str, severity: str, message: str, count: int = 1) -> None:
-    """Raise one alert for the incident. It is sent again when it gets worse, and its text has the newest figures.
-    `count`: how many emergencies are or were late.
-    """
-    raise_alert(connection, host, ALERT_KIND, severity, message, count=count)
 
 
 def breaches(connection: Connection, host: str, days: int = 30) -> Breaches:

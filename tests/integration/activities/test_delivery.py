@@ -31,7 +31,6 @@ from oldhost_sync.settings import load_settings
 from oldhost_sync.store import alert_lock
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.read.late_emergencies import raise_incident_alert
 from oldhost_sync.temporal.client import TemporalUnavailable
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.integration.activities.webhook import Webhook
@@ -80,13 +79,13 @@ def test_an_alert_that_gets_worse_is_told_again_though_it_did_so_while_it_was_to
     world: MariaWorld, webhook: Webhook
 ) -> None:
     with world.engine.begin() as connection:
-        raise_incident_alert(connection, HOST, "warning", "two are late")
+        raise_alert(connection, HOST, "emergency-late", "warning", "two are late")
 
     def gets_worse(url: str, content: dict[str, Any]) -> None:
         post(url, content)
         if content["severity"] == "warning":
             with world.engine.begin() as connection:
-                raise_incident_alert(connection, HOST, "critical", "two are too late")
+                raise_alert(connection, HOST, "emergency-late", "critical", "two are too late")
 
     ours = delivery(world, webhook, post=gets_worse)
     for _ in range(3):

@@ -10,6 +10,9 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.relay.conditions import ConditionKeeper
+from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.engine import create_engine
 
 WAIT_SECONDS_MAX = 60.0
@@ -71,3 +74,8 @@ async def until(true: Callable[[], bool], what: str) -> None:
     while not true():
         assert asyncio.get_running_loop().time() < deadline, f"waited too long for: {what}"
         await asyncio.sleep(0.01)
+
+
+async def keep(engine: Engine, conditions: Conditions, now: float = 0.0) -> None:
+    """Write what was reported so far."""
+    await ConditionKeeper(Transactions(engine), conditions).run_once(now)

@@ -9,10 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay.failing_relays import KIND, LASTS_SECONDS, FailingRelays
+from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.policy.rules.alert_kinds import KINDS
+from oldhost_sync.relay.conditions import ConditionKeeper
+from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.host_relay import HostRelay, SharedPolls, relay_transactions
-from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.relay import RelayState
+from oldhost_sync.relay.relay_health import FAILING, FailingRelays
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable
@@ -21,7 +24,7 @@ from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
 QUICK = RelayPace(poll_s=0.01, signal_interval_s=0.02, pause_s=0.01, pause_max_s=0.05)
-LONG = LASTS_SECONDS + 1
+LONG = KINDS[FAILING].opens_after_s + 1
 
 
 class Stage:
@@ -33,7 +36,8 @@ class Stage:
         polls = SharedPolls.at(QUICK, transactions["outbox"], owner)
         self.relay = HostRelay(transactions, self.listener, HOST, owner, polls, QUICK)
         troubles = {f"writer {HOST}": writer_trouble}
-        self.duty = FailingRelays(transactions["failing"], {HOST: self.relay}, lambda: troubles)
+        self.duty = FailingRelays(transactions["alerts"], {HOST: self.relay}, lambda: troubles, Conditions())
+        self.keeper = ConditionKeeper(transactions["alerts"], self.duty.conditions)
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
@@ -49,12 +53,18 @@ class Stage:
     async def until(self, *conditions: RelayState) -> None:
         await until(lambda: self.relay.condition in conditions, f"{conditions}")
 
+    async def look(self, now: float) -> None:
+        await self.duty.run_once(now)
+        await self.keeper.run_once(now)
+
     async def looks(self) -> list[str]:
         """The texts of the open alerts after two looks, far enough apart."""
         for now in (0.0, LONG):
-            await self.duty.run_once(now)
+            await self.look(now)
         found = await asyncio.to_thread(
-            rows, self.engine, f"SELECT message FROM alerts WHERE kind = '{KIND}' AND is_open AND severity = 'critical'"
+            rows,
+            self.engine,
+            f"SELECT message FROM alerts WHERE kind = '{FAILING}' AND is_open AND severity = 'critical'",
         )
         return [row["message"] for row in found]
 
@@ -110,13 +120,13 @@ def test_an_outage_of_the_whole_database_is_not_told_of_when_it_is_over(engine: 
     async def scenario() -> None:
         stage = Stage(engine, looks)
         stage.relay.relay.condition = RelayState.DATABASE_AWAY
-        await stage.duty.run_once(0.0)
+        await stage.look(0.0)
         stage.duty.transactions = Transactions(create_engine("mysql+pymysql://nobody:x@127.0.0.1:1/none"))
         with pytest.raises(DatabaseUnavailable):
-            await stage.duty.run_once(LONG)
-        stage.duty.transactions = stage.relay.transactions["failing"]
-        await stage.duty.run_once(LONG + 1)
-        assert rows(engine, f"SELECT 1 FROM alerts WHERE kind = '{KIND}'") == []
+            await stage.look(LONG)
+        stage.duty.transactions = stage.relay.transactions["alerts"]
+        await stage.look(LONG + 1)
+        assert rows(engine, f"SELECT 1 FROM alerts WHERE kind = '{FAILING}'") == []
 
     asyncio.run(scenario())
 
@@ -125,12 +135,12 @@ def test_one_round_that_fails_is_not_told_of(engine: Engine, looks: Engine) -> N
     async def scenario() -> None:
         stage = Stage(engine, looks)
         stage.relay.relay.condition = RelayState.WRITER_AWAY
-        await stage.duty.run_once(0.0)
+        await stage.look(0.0)
         stage.relay.relay.condition = RelayState.ACTIVE
-        await stage.duty.run_once(LONG)
+        await stage.look(LONG)
         stage.relay.relay.condition = RelayState.WRITER_AWAY
-        await stage.duty.run_once(LONG + 1)
-        assert rows(engine, f"SELECT 1 FROM alerts WHERE kind = '{KIND}'") == []
+        await stage.look(LONG + 1)
+        assert rows(engine, f"SELECT 1 FROM alerts WHERE kind = '{FAILING}'") == []
 
     asyncio.run(scenario())
 

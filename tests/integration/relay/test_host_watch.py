@@ -12,12 +12,20 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.policy.conditions import Conditions
 from oldhost_sync.policy.forecast.rates import Flow
 from oldhost_sync.policy.rules.host_state import HOST_STATES
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
-from oldhost_sync.relay import host_checks
-from oldhost_sync.relay.host_checks import BOOKS_SECONDS, HostChecks
-from oldhost_sync.relay.host_watch import LOOK_SECONDS, OVERDUE_SECONDS_MAX, PAUSE_FOR_EACH_SECOND, HostWatch
+from oldhost_sync.relay import host_watch
+from oldhost_sync.relay.conditions import ConditionKeeper
+from oldhost_sync.relay.host_watch import (
+    BOOKS_SECONDS,
+    LOOK_SECONDS,
+    OVERDUE_SECONDS_MAX,
+    PAUSE_FOR_EACH_SECOND,
+    HostChecks,
+    HostWatch,
+)
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.stack.mariadb import DatabaseUrls
@@ -89,7 +97,9 @@ class Stage:
         self.leadership = Leadership(transactions, HOST, "one", 1e6)
         self.registry = CollectorRegistry()
         leaderships = {HOST: self.leadership}
-        self.checks = HostChecks(transactions, leaderships)
+        self.conditions = Conditions()
+        self.checks = HostChecks(transactions, leaderships, self.conditions)
+        self.keeper = ConditionKeeper(transactions, self.conditions)
         metrics = HostMetrics(self.registry, lambda: self.now)
         self.watch = HostWatch(
             transactions, leaderships, "one", metrics, lambda: self.troubles, self.flows, self.checks
@@ -101,13 +111,14 @@ class Stage:
         async def look() -> float:
             await self.leadership.hold(self.now)
             await self.checks.run_once(self.now)
+            await self.keeper.run_once(self.now)
             return await self.watch.run_once(self.now)
 
         self.now += LOOK_SECONDS
         return asyncio.run(look())
 
     def looks_at_distances(self) -> None:
-        self.now += host_checks.DISTANCE_SECONDS
+        self.now += host_watch.DISTANCE_SECONDS
         self.look()
 
     def open_alerts(self, kind: str) -> list[dict[str, Any]]:
@@ -273,7 +284,7 @@ def test_books_that_can_not_be_checked_are_told_of_shown_no_more_and_left_until_
 
     stage.look()
     assert stage.figure("books_imbalance") == 0
-    monkeypatch.setattr(host_checks, "check_books", too_slow)
+    monkeypatch.setattr(host_watch, "check_books", too_slow)
     stage.now += 100 * BOOKS_SECONDS
     for _ in range(3):
         stage.look()

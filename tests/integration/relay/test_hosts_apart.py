@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.relay import host_checks
-from oldhost_sync.relay.duty import Duty
-from oldhost_sync.relay.fate_writer import FateWriter
-from oldhost_sync.relay.host_checks import BOOKS_SECONDS, HostChecks
-from oldhost_sync.relay.host_failures import HostsFailed
-from oldhost_sync.relay.host_watch import HostWatch
+from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.relay import host_watch
+from oldhost_sync.relay.conditions import ConditionKeeper
+from oldhost_sync.relay.duty import Duty, HostsFailed
+from oldhost_sync.relay.fates import FateWriter
+from oldhost_sync.relay.host_watch import BOOKS_SECONDS, HostChecks, HostWatch
 from oldhost_sync.relay.leadership import Leadership
-from oldhost_sync.relay.promise_watch import PromiseWatch
+from oldhost_sync.relay.promises import PromiseWatch
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
@@ -71,7 +71,8 @@ def stage(engine: Engine) -> Stage:
 def test_a_late_emergency_is_told_of_while_another_host_s_cursor_is_locked(
     stage: Stage, engine: Engine, mariadb_server: PrivateMariaDB
 ) -> None:
-    watch = PromiseWatch(stage.transactions, stage.leaderships, owner="one")
+    conditions = Conditions()
+    watch = PromiseWatch(stage.transactions, stage.leaderships, conditions, owner="one")
     assert stage.failed(watch) == []
     for host in HOSTS:
         recorded(engine, host=host, event_type="guest_locked_out")
@@ -80,6 +81,7 @@ def test_a_late_emergency_is_told_of_while_another_host_s_cursor_is_locked(
         waits = mariadb_server.row_lock("waits")
         assert stage.failed(watch, 1.0) == [LOCKED]
         assert mariadb_server.row_lock("waits") == waits + 1, "a round waits once for a locked row, not five times"
+        assert stage.failed(ConditionKeeper(stage.transactions, conditions), 1.0) == []
         late = rows(engine, "SELECT host FROM alerts WHERE kind = 'emergency-late' ORDER BY host")
         assert [row["host"] for row in late] == [FREE, "c"]
 
@@ -104,13 +106,13 @@ def test_a_quiet_alert_is_closed_while_another_host_s_is_locked(stage: Stage, en
             raise_alert(connection, host, "strays", "info", "m")
     change_sql(engine, "UPDATE alerts SET updated_at = updated_at - INTERVAL 8 DAY")
     with locked(engine, "alerts"):
-        assert stage.failed(HostChecks(stage.transactions, stage.leaderships)) == [LOCKED]
+        assert stage.failed(HostChecks(stage.transactions, stage.leaderships, Conditions())) == [LOCKED]
         is_open = rows(engine, "SELECT host FROM alerts WHERE is_open")
         assert [row["host"] for row in is_open] == [LOCKED]
 
 
 def test_books_are_checked_while_another_host_s_can_not_be(stage: Stage, engine: Engine) -> None:
-    checks = HostChecks(stage.transactions, stage.leaderships)
+    checks = HostChecks(stage.transactions, stage.leaderships, Conditions())
     for host in HOSTS:
         change_sql(engine, f"INSERT INTO counted_fates (host, sequence, applied) VALUES ('{host}', 0, 3)")
     change_sql(engine, "UPDATE counted_fates SET booked_sequence = 0, resolved_epoch = 0")
@@ -122,14 +124,14 @@ def test_books_are_checked_while_another_host_s_can_not_be(stage: Stage, engine:
 def test_the_figure_for_the_books_stays_while_they_are_counted_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checks = HostChecks(stage.transactions, stage.leaderships, monotonic=lambda: 0.0)
+    checks = HostChecks(stage.transactions, stage.leaderships, Conditions(), monotonic=lambda: 0.0)
     seen: list[int | None] = []
 
     def counting(_: Connection, host: str) -> int:
         seen.append(checks.imbalance(host))
         return 3
 
-    monkeypatch.setattr(host_checks, "check_books", counting)
+    monkeypatch.setattr(host_watch, "check_books", counting)
     for now in (0.0, BOOKS_SECONDS):
         assert stage.failed(checks, now) == []
     assert seen == [None, None, None, 3, 3, 3]
@@ -139,9 +141,9 @@ def test_after_an_unforeseen_error_the_books_have_no_figure(stage: Stage, monkey
     def unforeseen(*_: object) -> int:
         raise ValueError
 
-    checks = HostChecks(stage.transactions, stage.leaderships, monotonic=lambda: 0.0)
+    checks = HostChecks(stage.transactions, stage.leaderships, Conditions(), monotonic=lambda: 0.0)
     assert stage.failed(checks) == []
-    monkeypatch.setattr(host_checks, "check_books", unforeseen)
+    monkeypatch.setattr(host_watch, "check_books", unforeseen)
     assert stage.failed(checks, BOOKS_SECONDS) == list(HOSTS)
     assert [checks.imbalance(host) for host in HOSTS] == [None, None, None]
 
@@ -153,15 +155,15 @@ def test_an_outage_ends_the_check_of_the_books_at_the_first_host(stage: Stage, m
         asked.append(host)
         raise DatabaseUnavailable
 
-    monkeypatch.setattr(host_checks, "check_books", away)
+    monkeypatch.setattr(host_watch, "check_books", away)
     with pytest.raises(DatabaseUnavailable):
-        stage.failed(HostChecks(stage.transactions, stage.leaderships))
+        stage.failed(HostChecks(stage.transactions, stage.leaderships, Conditions()))
     assert len(asked) == 1
 
 
 def test_figures_are_read_without_a_lock(stage: Stage, engine: Engine, mariadb_server: PrivateMariaDB) -> None:
     registry = CollectorRegistry()
-    checks = HostChecks(stage.transactions, stage.leaderships)
+    checks = HostChecks(stage.transactions, stage.leaderships, Conditions())
     watch = HostWatch(stage.transactions, stage.leaderships, "one", HostMetrics(registry, float), dict, {}, checks)
     assert stage.failed(watch) == []
     change_sql(engine, "UPDATE nonce_ledger SET halted = 'OldHost went back'")

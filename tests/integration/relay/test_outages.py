@@ -12,11 +12,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay.duty import FAILED_ROUNDS_BEFORE_LOG
+from oldhost_sync.relay.duty import FAILED_ROUNDS_BEFORE_LOG, RelayPace
 from oldhost_sync.relay.host_relay import HostRelay, SharedPolls, relay_transactions
-from oldhost_sync.relay.outbox_watch import OutboxWatch
-from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.relay import Relay, RelayState
+from oldhost_sync.relay.relay import OutboxWatch, Relay, RelayState
 from oldhost_sync.relay.transactions import Transactions
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
 from tests.integration.relay.listening import Listener, lease_holder, looking, until

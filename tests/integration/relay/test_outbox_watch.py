@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay.outbox_watch import OutboxWatch
-from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.relay import Relay, RelayState
+from oldhost_sync.relay.duty import RelayPace
+from oldhost_sync.relay.relay import OutboxWatch, Relay, RelayState
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable

@@ -10,10 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay.clock_difference import ClockDifference
-from oldhost_sync.relay.host_failures import HostsFailed
+from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.relay.conditions import ConditionKeeper
+from oldhost_sync.relay.duty import HostsFailed
 from oldhost_sync.relay.leadership import Leadership
-from oldhost_sync.relay.promise_watch import PromiseWatch
+from oldhost_sync.relay.promises import ClockDifference, PromiseWatch
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.read import late_emergencies
@@ -32,13 +33,17 @@ class Stage:
         self.leadership = Leadership(transactions, HOST, "one", 1e6)
         self.registry = CollectorRegistry()
         waits, fates = AppliedWaits(self.registry), FateMetrics(self.registry)
-        self.watch = PromiseWatch(transactions, {HOST: self.leadership}, owner="one", waits=waits, metrics=fates)
+        conditions = Conditions()
+        self.keeper = ConditionKeeper(transactions, conditions)
+        leaderships = {HOST: self.leadership}
+        self.watch = PromiseWatch(transactions, leaderships, conditions, owner="one", waits=waits, metrics=fates)
 
     def looks(self, *times: float) -> None:
         async def look() -> None:
             for now in times:
                 await self.leadership.hold(now)
                 await self.watch.run_once(now)
+                await self.keeper.run_once(now)
 
         asyncio.run(look())
 

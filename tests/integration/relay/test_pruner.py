@@ -10,15 +10,19 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.policy import limits
+from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.policy.rules.alert_kinds import KINDS
+from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.leadership import Leadership
-from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.pruner import BEHIND_SECONDS, Pruner
+from oldhost_sync.relay.retention import BEHIND, Pruner
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store import retention
 from oldhost_sync.store.errors import StatementRefused
+from tests.integration.relay.listening import keep
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
+LONG = KINDS[BEHIND].opens_after_s
 
 
 def pruner_of(engine: Engine, *, rows: int = 2, ahead_s: float = 0.0) -> Pruner:
@@ -27,6 +31,7 @@ def pruner_of(engine: Engine, *, rows: int = 2, ahead_s: float = 0.0) -> Pruner:
         transactions,
         Leadership(transactions, HOST, "one", 5.0),
         RelayPace(retention_rows=rows),
+        Conditions(),
         wall=lambda: time.time() - ahead_s,
     )
 
@@ -64,9 +69,11 @@ def test_a_pass_that_takes_hours_is_told_of_until_it_is_through(engine: Engine) 
 
     async def rounds() -> None:
         await pruner.run_once(0.0)
-        await pruner.run_once(BEHIND_SECONDS)
+        await pruner.run_once(LONG)
+        await keep(engine, pruner.conditions, LONG)
         assert ["more rows are added than deleted" in each for each in open_alerts(engine)] == [True]
-        await pruner.run_once(BEHIND_SECONDS + 1)
+        await pruner.run_once(LONG + 1)
+        await keep(engine, pruner.conditions, LONG + 1)
 
     asyncio.run(rounds())
     assert open_alerts(engine) == []
@@ -80,9 +87,10 @@ def test_a_pass_that_fails_for_hours_is_told_of(engine: Engine, monkeypatch: pyt
     pruner = pruner_of(engine)
 
     async def rounds() -> None:
-        for now in (0.0, BEHIND_SECONDS):
+        for now in (0.0, LONG):
             with pytest.raises(StatementRefused):
                 await pruner.run_once(now)
+            await keep(engine, pruner.conditions, now)
 
     asyncio.run(rounds())
     assert ["old rows can't be deleted" in each for each in open_alerts(engine)] == [True]
@@ -93,4 +101,5 @@ def test_nothing_is_forgotten_by_a_clock_that_is_far_ahead(engine: Engine) -> No
     pruner = pruner_of(engine, ahead_s=2 * 86_400)
     assert asyncio.run(pruner.run_once(0.0)) == limits.RETENTION_INTERVAL_SECONDS
     assert len(rows(engine, "SELECT id FROM outbox_events")) == 1
+    asyncio.run(keep(engine, pruner.conditions))
     assert ["clock" in each for each in open_alerts(engine)] == [True]

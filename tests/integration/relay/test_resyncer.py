@@ -13,7 +13,7 @@ from oldhost_sync.policy.limits import RESYNC_INTERVAL_SECONDS, RESYNC_LOOK_SECO
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.policy.rules.resync import WAITING_MAX
 from oldhost_sync.relay.leadership import Leadership
-from oldhost_sync.relay.resyncer import Resyncer
+from oldhost_sync.relay.scheduler import Resyncer
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.intake.resync import latest_resyncs, request_resync, results_of
 from oldhost_sync.store.ledger.completion import Ending, payload_hash, record_fate

@@ -14,11 +14,12 @@ from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.conditions import Conditions
 from oldhost_sync.policy.limits import RELAY_BACKLOG_CHANGES, RELAY_CALM_CHANGES_MAX
+from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.leadership import Leadership
-from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.relay import Relay, SignalFailed
+from oldhost_sync.relay.retention import Pruner
 from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import StatementRefused
@@ -48,7 +49,7 @@ def scheduler_of(engine: Engine, owner: str = "one") -> Scheduler:
 
 def pruner_of(engine: Engine, **pace: Any) -> Pruner:
     transactions = Transactions(engine)
-    return Pruner(transactions, Leadership(transactions, HOST, "one", 5.0), RelayPace(**pace))
+    return Pruner(transactions, Leadership(transactions, HOST, "one", 5.0), RelayPace(**pace), Conditions())
 
 
 def write(engine: Engine, unit: str, event_type: str = "unit_status_changed", **changes: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay import host_checks
+from oldhost_sync.relay import host_watch
 from oldhost_sync.relay.host_watch import LOOK_SECONDS, OVERDUE_SECONDS_MAX
 from oldhost_sync.store.errors import StatementTooSlow
 from oldhost_sync.telemetry import RelayMetrics
@@ -98,7 +98,7 @@ def test_books_that_can_not_be_checked_fire_after_half_an_hour(scene: Scene, mon
     def too_slow(*_: object) -> int:
         raise StatementTooSlow("statement took too long (MariaDB 1969)")
 
-    monkeypatch.setattr(host_checks, "check_books", too_slow)
+    monkeypatch.setattr(host_watch, "check_books", too_slow)
     assert scene.firing(30 * MINUTE) == set()
     assert scene.firing() == {"OldHostSyncBooksUnchecked"}
 

@@ -8,26 +8,25 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy import limits
-from oldhost_sync.relay import settler as settler_module
-from oldhost_sync.relay.duty import Duty
+from oldhost_sync.policy.conditions import Conditions, Fact
+from oldhost_sync.relay import retention as settler_module
+from oldhost_sync.relay.conditions import ConditionKeeper
+from oldhost_sync.relay.duty import Duty, RelayPace
 from oldhost_sync.relay.host_relay import HostRelay, relay_transactions
 from oldhost_sync.relay.leadership import Leadership
-from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.pruner import Pruner
-from oldhost_sync.relay.resyncer import Resyncer
-from oldhost_sync.relay.settler import ALERT_KIND, FAILURES_TOLD, Settler
+from oldhost_sync.relay.retention import STOPPED, Pruner, Settler
+from oldhost_sync.relay.scheduler import Resyncer
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.settlement.settlement_file import SettlementError, SettlementFolder
-from oldhost_sync.store.alerts import raise_alert
-from oldhost_sync.store.errors import DatabaseUnavailable
+from oldhost_sync.store.errors import DatabaseUnavailable, StatementTooSlow
 from oldhost_sync.store.ledger.settlement import SettledDay
 from oldhost_sync.store.retention import NONCES_KEPT, RetentionDays
+from tests.integration.relay.listening import keep
 from tests.integration.settlement.ledger_rows import ahead, days_ago, ended
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
@@ -40,22 +39,26 @@ PACE = RelayPace(retention=RetentionDays(changes=7, ledger=7, alerts=7))
 def settler_of(engine: Engine, folder: Path, owner: str = "one", pace: RelayPace = PACE) -> Settler:
     transactions = Transactions(engine)
     leadership = Leadership(transactions, HOST, owner, 5.0)
-    return Settler(transactions, Transactions(engine), leadership, pace, SettlementFolder(folder, HOST))
+    return Settler(transactions, Transactions(engine), leadership, pace, SettlementFolder(folder, HOST), Conditions())
 
 
 def pruner_of(engine: Engine, folder: Path | None) -> Pruner:
     transactions = Transactions(engine)
     files = None if folder is None else SettlementFolder(folder, HOST)
     leadership = Leadership(transactions, HOST, "one", 5.0)
-    return Pruner(transactions, leadership, PACE, folder=files, files=Transactions(engine))
+    return Pruner(transactions, leadership, PACE, Conditions(), folder=files, files=Transactions(engine))
 
 
-def settled(settler: Settler) -> float:
+def settled(settler: Settler, now: float = 0.0) -> float:
     """Rounds until there is nothing more to do; returns the pause after the last."""
+    keeper = ConditionKeeper(settler.transactions, settler.conditions)
 
     async def rounds() -> float:
         for _ in range(100):
-            pause = await settler.run_once(0.0)
+            try:
+                pause = await settler.run_once(now)
+            finally:
+                await keeper.run_once(now)
             if pause >= limits.RELAY_LEASE_SECONDS:
                 return pause
         raise AssertionError("it does not come to its end")
@@ -86,9 +89,7 @@ def left(engine: Engine) -> dict[str, int]:
 
 
 def alert(engine: Engine) -> list[str]:
-    return [
-        row["message"] for row in rows(engine, f"SELECT message FROM alerts WHERE is_open AND kind = '{ALERT_KIND}'")
-    ]
+    return [row["message"] for row in rows(engine, f"SELECT message FROM alerts WHERE is_open AND kind = '{STOPPED}'")]
 
 
 def test_the_relay_settles_all_days_that_are_over_and_releases_the_old_ones(engine: Engine, tmp_path: Path) -> None:
@@ -198,14 +199,28 @@ def test_people_are_told_when_mariadb_answers_but_does_not_let_a_day_be_settled(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_slow(*_: object, **__: object) -> None:
-        raise DatabaseUnavailable("statement took too long (MariaDB 1969)")
+        raise StatementTooSlow("statement took too long (MariaDB 1969)")
 
     monkeypatch.setattr(settler_module, "settle_next", too_slow)
     settler = settler_of(engine, tmp_path)
-    for told in [0] * (FAILURES_TOLD - 1) + [1]:
-        with pytest.raises(DatabaseUnavailable):
-            settled(settler)
+    for now, told in ((0, 0), (5, 0), (19, 0), (20, 1)):
+        with pytest.raises(StatementTooSlow):
+            settled(settler, now)
         assert len(alert(engine)) == told
+
+
+def test_an_outage_of_the_whole_database_is_told_by_others(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise DatabaseUnavailable("gone away")
+
+    monkeypatch.setattr(settler_module, "settle_next", away)
+    settler = settler_of(engine, tmp_path)
+    for now in (0, 60):
+        with pytest.raises(DatabaseUnavailable):
+            settled(settler, now)
+    assert alert(engine) == []
 
 
 def test_people_are_told_when_a_day_waits_for_long(engine: Engine, tmp_path: Path) -> None:
@@ -290,15 +305,18 @@ def test_a_folder_that_hangs_holds_up_no_resync(engine: Engine, tmp_path: Path, 
 def test_people_are_told_while_a_folder_hangs(
     engine: Engine, tmp_path: Path, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    settler = settler_of(engine, tmp_path, pace=RelayPace(settlement_interval_s=0.01))
+    found, told = settler.conditions.found, list[Fact]()
 
-    def tell(connection: Connection, host: str, kind: str, severity: Any, message: str) -> None:
-        raise_alert(connection, host, kind, severity, message)
-        told.append(message)
-        hanging.let_go.set()
+    def tell(host: str, kind: str, fact: Fact | None, now: float) -> None:
+        found(host, kind, fact, now)
+        if fact is not None:
+            told.append(fact)
+            hanging.let_go.set()
 
-    monkeypatch.setattr(settler_module, "raise_alert", tell)
-    pace = RelayPace(settlement_interval_s=0.01)
-    asyncio.run(settler_of(engine, tmp_path, pace=pace).run_once(0.0))
-    assert "has not answered" in told[0]
+    monkeypatch.setattr(settler.conditions, "found", tell)
+    asyncio.run(settler.run_once(0.0))
+    asyncio.run(keep(engine, settler.conditions))
+    assert "has not answered" in told[0].why
+    assert told[0].at_once
     assert alert(engine) == []  # it answers again

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.leadership import Leadership, renewals
-from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.scheduler import Scheduler
-from oldhost_sync.relay.shared_poll import SharedPoll
-from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.relay.transactions import SharedPoll, Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable
 from tests.integration.relay.listening import lease_holder, statements
 from tests.integration.store.writing import change_sql, recorded, register, rows

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.relay.relay_health import UnservedHosts
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.relay.unserved_hosts import UnservedHosts
 from oldhost_sync.telemetry import RelayMetrics
 from tests.integration.store.writing import HOST, change_sql, recorded, register
 

@@ -9,7 +9,7 @@ import pytest
 from oldhost_sync.policy.machine.events import OpeningHalted
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.relay.leadership import Leadership
-from oldhost_sync.relay.resyncer import Resyncer
+from oldhost_sync.relay.scheduler import Resyncer
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.intake.resync import request_resync
 from oldhost_sync.store.ledger import halt

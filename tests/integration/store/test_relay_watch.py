@@ -6,12 +6,24 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.worker.relay_watch import RelayWatch
+from oldhost_sync.worker.relay_watch import LOOK_SECONDS, RelayWatch
 from tests.integration.store.writing import HOST, change_sql, recorded, register
 
 pytestmark = pytest.mark.mariadb
 
 LEASE = "INSERT INTO relay_lease VALUES ('{host}', 'one', UTC_TIMESTAMP(6) + INTERVAL 60 SECOND)"
+
+
+class Watch:
+    """The watch of one worker, by a clock of its own."""
+
+    def __init__(self, engine: Engine, hosts: tuple[str, ...]) -> None:
+        self.now = 0.0
+        self.watch = RelayWatch(engine, hosts, lambda: self.now)
+
+    def look(self) -> None:
+        self.watch.look()
+        self.now += LOOK_SECONDS
 
 
 def alerts(engine: Engine) -> list[tuple[str, str, str, bool]]:
@@ -26,7 +38,7 @@ def test_changes_that_wait_without_a_relay_are_an_alert_until_one_comes(engine: 
     for host in (HOST, "north"):
         recorded(engine, host=host)
     change_sql(engine, LEASE.format(host="north"))
-    watch = RelayWatch(engine, (HOST, "north"))
+    watch = Watch(engine, (HOST, "north"))
     watch.look()
     assert alerts(engine) == [], "it may be one that is just being replaced"
     watch.look()
@@ -39,7 +51,7 @@ def test_changes_that_wait_without_a_relay_are_an_alert_until_one_comes(engine: 
 
 def test_a_host_of_other_workers_is_theirs(engine: Engine) -> None:
     recorded(engine)
-    watch = RelayWatch(engine, ("north",))
+    watch = Watch(engine, ("north",))
     watch.look()
     watch.look()
     assert alerts(engine) == []
@@ -47,18 +59,18 @@ def test_a_host_of_other_workers_is_theirs(engine: Engine) -> None:
 
 def test_an_alert_that_an_earlier_worker_opened_is_closed_by_the_next_one(engine: Engine) -> None:
     recorded(engine)
-    gone = RelayWatch(engine, (HOST,))
+    gone = Watch(engine, (HOST,))
     gone.look()
     gone.look()
     change_sql(engine, LEASE.format(host=HOST))
-    RelayWatch(engine, (HOST,)).look()
+    Watch(engine, (HOST,)).look()
     assert alerts(engine) == [(HOST, "no-relay", "critical", False)]
 
 
 def test_an_alert_stays_open_while_its_cause_lasts_though_the_worker_is_another(engine: Engine) -> None:
     recorded(engine)
-    gone = RelayWatch(engine, (HOST,))
+    gone = Watch(engine, (HOST,))
     gone.look()
     gone.look()
-    RelayWatch(engine, (HOST,)).look()
+    Watch(engine, (HOST,)).look()
     assert alerts(engine) == [(HOST, "no-relay", "critical", True)]

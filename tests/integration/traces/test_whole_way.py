@@ -25,8 +25,8 @@ from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
-from oldhost_sync.relay.fate_tracer import FateTracer
-from oldhost_sync.relay.pace import RelayPace
+from oldhost_sync.relay.duty import RelayPace
+from oldhost_sync.relay.fates import FateTracer
 from oldhost_sync.relay.relay import Relay
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.telemetry import WorkerMetrics

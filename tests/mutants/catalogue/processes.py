@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         "the watchdog starts no writer",
-        (Patch("oldhost_sync/relay/writer_watch.py", "            actions.append(StartWriter())\n", ""),),
+        (Patch("oldhost_sync/relay/watchdog.py", "                if judged.start:\n", "                if False:\n"),),
         levels=(WATCHES,),
     ),
     Mutant(
@@ -138,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         "a host that no relay serves is not told of",
-        (Patch("oldhost_sync/relay/unserved_hosts.py", "told = found & self._found", "told = frozenset[str]()"),),
+        (Patch("oldhost_sync/relay/relay_health.py", "shown = unserved & self._unserved", "shown = frozenset[str]()"),),
         levels=(UNSERVED_HOSTS,),
     ),
     Mutant(
@@ -163,17 +163,17 @@ MUTANTS = (
     ),
     Mutant(
         "nobody tells that all relays are gone",
-        (Patch("oldhost_sync/worker/relay_watch.py", "missed = found & self._found", "missed = frozenset[str]()"),),
+        (Patch("oldhost_sync/worker/relay_watch.py", "_UNSERVED if host in unserved else None", "None"),),
         levels=(NO_RELAY,),
     ),
     Mutant(
         "nobody tells of a relay that fails",
-        (Patch("oldhost_sync/relay/failing_relays.py", "            raised = partial(", "            return\n            raised = partial("),),
+        (Patch("oldhost_sync/relay/relay_health.py", "            if why:\n                self.conditions", "            if False:\n                self.conditions"),),
         levels=(FAILING_RELAYS,),
     ),
     Mutant(
         "an outage that is over is told as a relay's failure",
-        (Patch("oldhost_sync/relay/failing_relays.py", "            self._since.clear()\n", ""),),
+        (Patch("oldhost_sync/relay/relay_health.py", "            for host in self.relays:\n                self.conditions.unknown(host, FAILING)\n            raise\n", "            raise\n"),),
         levels=(FAILING_RELAYS,),
     ),
     Mutant(

@@ -19,7 +19,7 @@ from tests.mutants.mutant import Mutant, Patch
 
 SITUATION_VIEW = "oldhost_sync/api/situation.py"
 TASK_QUEUE = "oldhost_sync/temporal/task_queue.py"
-HOST_CHECKS = "oldhost_sync/relay/host_checks.py"
+HOST_CHECKS = "oldhost_sync/relay/host_watch.py"
 LAYOUT = "oldhost_sync/console/layout.py"
 
 MUTANTS = (
@@ -45,12 +45,12 @@ MUTANTS = (
     ),
     Mutant(
         "one look that finds a database far away is told",
-        (Patch(HOST_CHECKS, "if far is not None and before:", "if far is not None:"),),
+        (Patch(HOST_CHECKS, "Fact(far.message, far.severity)", "Fact(far.message, far.severity, at_once=True)"),),
         levels=(FAR_WORKERS,),
     ),
     Mutant(
         "a database that is near again is told as far",
-        (Patch(HOST_CHECKS, "        elif far is None and before is not False:\n", "        elif far is None and before is None:\n"),),
+        (Patch(HOST_CHECKS, "        self.conditions.found(name, FAR, None", "        _ = far and self.conditions.found(name, FAR, None"),),
         levels=(FAR_WORKERS,),
     ),
     Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from oldhost_sync.relay.clock_difference import ClockDifference
+from oldhost_sync.relay.promises import ClockDifference
 
 NOW = 1_800_000_000.0
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client import CollectorRegistry
 
-from oldhost_sync.relay.duty import FAILED_ROUNDS_BEFORE_LOG, DutyLoop
-from oldhost_sync.relay.host_failures import HostFailures, HostsFailed
+from oldhost_sync.relay.duty import FAILED_ROUNDS_BEFORE_LOG, DutyLoop, HostFailures, HostsFailed
 from oldhost_sync.store.errors import StatementRefused, TransactionContended
 from oldhost_sync.telemetry import RelayMetrics
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.relay.host_failures import HostsFailed
-from oldhost_sync.relay.load_recorder import SAMPLE_SECONDS, LoadRecorder
+from oldhost_sync.relay.duty import HostsFailed
+from oldhost_sync.relay.host_watch import SAMPLE_SECONDS, LoadRecorder
 from oldhost_sync.store.errors import DatabaseUnavailable, StatementTooSlow, StoreError, TransactionContended
 
 

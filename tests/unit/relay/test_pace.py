@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.relay.pace import RelayPace
+from oldhost_sync.relay.duty import RelayPace
 
 
 def intervals(pace: RelayPace) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Watches the promise for emergencies, from MariaDB alone: it raises an alert at half the promised time, for any cause.
+"""The promise for emergencies, watched from MariaDB alone: they are reported at half the promised time, for any cause.
 
 OldHost away, a ban, a pause, a halt, no writer, a long queue: each one shows in the age of an emergency without a fate.
 There is one alert per incident; it becomes critical when the promise is broken. Each incident is stored as a row.
@@ -7,31 +7,40 @@ Breaches between two polls are found in the fates, which also give the histogram
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from prometheus_client import Gauge
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.conditions import Conditions, Fact
 from oldhost_sync.policy.forecast.rates import Flow
 from oldhost_sync.policy.rules.promise import CALM_MS, EMERGENCY_WARNING_MS, ClockSteps, Incident, Late, describe
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
-from oldhost_sync.relay.clock_difference import ClockDifference
-from oldhost_sync.relay.host_failures import HostFailures
+from oldhost_sync.relay.duty import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.read import late_emergencies
 from oldhost_sync.store.read.late_emergencies import Ended, HostState, WaitingEmergency, late_cause, no_fault
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 
+logger = logging.getLogger(__name__)
+
+LATE = "emergency-late"
 LOOK_SECONDS = 1.0
 # While no emergency waits, the fates are needed only for the metrics; more often for a while after a late emergency.
 FATES_SECONDS = 10.0
 LATE_FATES_SECONDS = 3.0
 # A smaller step is clock drift, or the time that the query takes.
 STEP_SECONDS = 2.0
+# A time service keeps clocks within milliseconds; the promise for emergencies is 30 s.
+TOLD_SECONDS = 30.0
+# The end is told at a smaller difference, so that one that drifts around the limit is not told again and again.
+OVER_SECONDS = 15.0
 
 
 @dataclass(slots=True)
@@ -49,12 +58,13 @@ class _Host:
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """What one transaction found of a host. `more`: there are more fates to read. `is_late`: an emergency is or was.
-    `waits`: what the histograms show now; None: as before.
+    `incident`: the open one. `waits`: what the histograms show now; None: as before.
     """
 
     fates: list[Ended]
     more: bool
     is_late: bool
+    incident: Incident | None
     newest_id: int
     waits: Mapping[PriorityClass, tuple[dict[int, int], int]] | None
 
@@ -88,6 +98,7 @@ class PromiseWatch:
 
     transactions: Transactions
     leaderships: Mapping[str, Leadership]
+    conditions: Conditions
     owner: str
     waits: AppliedWaits | None = None
     metrics: FateMetrics | None = None
@@ -101,6 +112,8 @@ class PromiseWatch:
     async def run_once(self, now: float) -> float:
         """Check every host that this process is active for."""
         active = [host for host, leadership in self.leaderships.items() if leadership.held(now)]
+        for host in self.leaderships.keys() - set(active):
+            self.conditions.unknown(host, LATE)
         for host in self._hosts.keys() - set(active):
             self.flows.pop(host, None)
             if self.waits:
@@ -145,6 +158,7 @@ class PromiseWatch:
         if self.waits and seen.waits is not None:
             self.waits.show(name, seen.waits)
             host.shown = True
+        self.conditions.found(name, LATE, None if seen.incident is None else _fact(seen.incident), now)
         late = seen.is_late
         host.late = late or now < host.last_late_at + CALM_MS / 1000
         host.last_late_at = now if late else host.last_late_at
@@ -162,8 +176,8 @@ class PromiseWatch:
         urgent = [each for each in fates if _is_urgent(each)]
         late = Late.of([state.steps.wait_ms(each.change_id, each.age_ms) for each in waiting])
         calm = now >= state.last_late_at + CALM_MS / 1000
-        is_late = self._keep(connection, host, urgent, late, waiting, calm=calm)
-        return _Seen(fates, more, is_late, max([state.newest_id, *seen]), waits)
+        is_late, incident = self._keep(connection, host, urgent, late, waiting, calm=calm)
+        return _Seen(fates, more, is_late, incident, max([state.newest_id, *seen]), waits)
 
     def _count(self, host: str, fates: list[Ended], now: float) -> None:
         """Count fates after the commit, so that each counts once."""
@@ -186,16 +200,16 @@ class PromiseWatch:
         waiting: list[WaitingEmergency],
         *,
         calm: bool,
-    ) -> bool:
-        """Keep the host's incident; returns whether an emergency is or was late."""
+    ) -> tuple[bool, Incident | None]:
+        """Keep the host's incident; returns whether an emergency is or was late, and the incident while it is open."""
         ended = Late.of([each.took_ms for each in urgent])
         is_late = bool(ended.warned or late.warned)
         incident = late_emergencies.open_incident(connection, host)
         if incident is None and not is_late:
-            return False
+            return False, None
         if incident is not None and not is_late and calm:
             late_emergencies.end_incident(connection, host)
-            return False
+            return False, None
         waited_ms = (ended + late).worst_ms
         cause = _cause(connection, host, waited_ms, waiting) if is_late else ""
         if is_late and not cause:  # what was found when it began may be over, and no longer found
@@ -204,8 +218,12 @@ class PromiseWatch:
         after = (incident or Incident()).looked(ended, late, cause)
         if after != incident:
             late_emergencies.keep_incident(connection, host, after, is_new=incident is None)
-            late_emergencies.raise_incident_alert(connection, host, *describe(after), count=after.total.warned)
-        return is_late
+        return is_late, after
+
+
+def _fact(incident: Incident) -> Fact:
+    severity, why = describe(incident)
+    return Fact(why, severity, count=incident.total.warned)
 
 
 def _cause(connection: Connection, host: str, waited_ms: int, waiting: list[WaitingEmergency]) -> str:
@@ -216,3 +234,29 @@ def _cause(connection: Connection, host: str, waited_ms: int, waiting: list[Wait
 def _is_urgent(ended: Ended) -> bool:
     """Whether it is an emergency; rejected and discarded ones count, too, since they waited as well."""
     return ended.priority_class is PriorityClass.EMERGENCY and ended.outcome != "REFUSED"
+
+
+@dataclass(eq=False)
+class ClockDifference:
+    """How far MariaDB's clock is ahead of this process's: ages and due times are by MariaDB's, logs by ours. `shown`:
+    the metric, in seconds; negative while MariaDB's clock is behind.
+    """
+
+    shown: Gauge
+    wall: Callable[[], float] = time.time
+    _is_told: bool = False
+
+    def saw(self, database_s: float, took_s: float) -> None:
+        """MariaDB's clock showed `database_s`, in seconds since 1970, at some time in the last `took_s` seconds."""
+        now = self.wall()
+        ahead_s = database_s - min(max(database_s, now - took_s), now)
+        self.shown.set(ahead_s)
+        if not self._is_told and abs(ahead_s) > TOLD_SECONDS:
+            self._is_told = True
+            way = "ahead of" if ahead_s > 0 else "behind"
+            logger.warning(
+                "MariaDB's clock is %.0f s %s this machine's: correct the one that is wrong", abs(ahead_s), way
+            )
+        elif self._is_told and abs(ahead_s) < OVER_SECONDS:
+            self._is_told = False
+            logger.warning("MariaDB's clock and this machine's agree again")

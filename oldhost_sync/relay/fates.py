@@ -1,27 +1,62 @@
-"""Completes the traces of changes that have a fate, from the fates recorded in the database.
-
-A relay that starts or takes over looks back a minute, so that fates recorded before its first look are traced, too. A
-fate that is traced twice has the same spans. Runs only while traces are on.
-"""
+"""What follows a fate: one that waits for a locked row is written, each gets its number, and traces end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.relay.host_failures import HostFailures
+from oldhost_sync.relay.duty import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.outbox.pending_fates import write_pending_fates
 from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
+from oldhost_sync.store.read.change_feed import hosts_with_work, number_fates
 from oldhost_sync.store.read.traced_fates import TracedFate, before_news, read_traced_fates
 from oldhost_sync.traces.change_spans import fate_spans
 from oldhost_sync.traces.span import Span
 from oldhost_sync.traces.tracer import Tracer
+
+
+class FateWriter:
+    """Writes the fates of `hosts` that wait for a locked row, and numbers those that have none (a duty, see `duty`).
+
+    One poll a second for all hosts of the process. It needs no lease: two relays at once skip each other's rows.
+    """
+
+    name = "writing and numbering fates"
+    host = "all hosts"
+    pause_s = limits.RELAY_FATES_INTERVAL_SECONDS
+
+    def __init__(self, transactions: Transactions, hosts: Collection[str]) -> None:
+        self._transactions = transactions
+        self._hosts = frozenset(hosts)
+
+    async def run_once(self, _now: float) -> float:
+        """Write a batch for each host that has any; after a full one the next follows soon."""
+        full = False
+        with HostFailures() as failures:
+            for host in await self._transactions.look(hosts_with_work):
+                if host in self._hosts:
+                    with failures.of(host):
+                        full |= await self._write(host)
+        return limits.RELAY_POLL_SECONDS if full else self.pause_s
+
+    async def _write(self, host: str) -> bool:
+        """Returns whether a batch was full, so that there may be more. A conflict is not retried: the next round is
+        in a second, and the other hosts would wait.
+        """
+        batch, numbers = limits.RELAY_FATES_BATCH_ROWS, limits.RELAY_NUMBERED_ROWS
+        run = partial(self._transactions.run, attempts=1)
+        written = await run(lambda connection: write_pending_fates(connection, host, batch))
+        numbered = await run(lambda connection: number_fates(connection, host, numbers))
+        return written == batch or numbered == numbers
+
 
 TRACED_EVERY_SECONDS = 1.0
 # Transactions whose fates are read in one look; OldHost answers far fewer in that time.
@@ -30,7 +65,11 @@ TRACED_SEQUENCES_MAX = 500
 
 @dataclass(eq=False)
 class FateTracer:
-    """A duty (see `duty`) for all hosts of `leaderships`; `owner` names this process in their leases."""
+    """Completes the traces of changes that have a fate, from the fates recorded in the database (a duty, see `duty`).
+
+    A relay that starts or takes over looks back a minute, so that fates recorded before its first look are traced, too.
+    A fate that is traced twice has the same spans. `owner` names this process in the leases.
+    """
 
     name = "tracing fates"
     host = "all hosts"

@@ -1,0 +1,114 @@
+"""What opens and closes an alert, report by report."""
+
+from __future__ import annotations
+
+from oldhost_sync.policy.conditions import AGAIN_SECONDS, FRESH_SECONDS, Conditions, Fact, Step
+from oldhost_sync.policy.rules.alert_kinds import KINDS
+
+HOST, KIND = "north", "temporal-away"
+LASTS = KINDS[KIND].opens_after_s
+AWAY = Fact("Temporal does not answer")
+OPEN, CLOSE = Step(HOST, KIND, AWAY), Step(HOST, KIND, None)
+
+
+def report(conditions: Conditions, fact: Fact | None, now: float) -> list[Step]:
+    """What is written after this report."""
+    conditions.found(HOST, KIND, fact, now)
+    steps = conditions.due(now)
+    for step in steps:
+        conditions.written(step, now)
+    return steps
+
+
+def test_a_fact_opens_an_alert_once_it_has_lasted() -> None:
+    conditions = Conditions()
+    reported = {now: report(conditions, AWAY, now) for now in (0, LASTS - 1, LASTS, LASTS + 1)}
+    assert reported == {0: [], LASTS - 1: [], LASTS: [OPEN], LASTS + 1: []}
+
+
+def test_a_break_begins_the_time_anew() -> None:
+    conditions = Conditions()
+    report(conditions, AWAY, 0)
+    report(conditions, None, 1)
+    assert report(conditions, AWAY, LASTS) == []
+    assert report(conditions, AWAY, 2 * LASTS) == [OPEN]
+
+
+def test_what_need_not_last_opens_at_once() -> None:
+    fact = Fact("a clock differs by a day", at_once=True)
+    assert report(Conditions(), fact, 0) == [Step(HOST, KIND, fact)]
+
+
+def test_other_words_are_written_at_once_and_the_same_again_after_a_while() -> None:
+    conditions, other = Conditions(), Fact("Temporal is away for others, too")
+    report(conditions, AWAY, 0)
+    report(conditions, AWAY, LASTS)
+    assert report(conditions, other, LASTS + 1) == [Step(HOST, KIND, other)]
+    assert report(conditions, other, LASTS + AGAIN_SECONDS) == []
+    assert report(conditions, other, LASTS + 1 + AGAIN_SECONDS) == [Step(HOST, KIND, other)]
+
+
+def test_what_an_earlier_process_may_have_opened_is_closed_by_the_first_report_once() -> None:
+    conditions = Conditions()
+    assert [report(conditions, None, now) for now in (0, 3, 3 + AGAIN_SECONDS)] == [[CLOSE], [], []]
+
+
+def test_what_could_not_be_written_is_due_until_it_is() -> None:
+    conditions = Conditions()
+    conditions.found(HOST, KIND, None, 0)
+    assert conditions.due(1) == conditions.due(1000) == [CLOSE]
+    conditions.found(HOST, KIND, Fact("x", at_once=True), 2000)
+    assert len(conditions.due(2000)) == 1
+
+
+def test_an_opening_that_could_not_be_written_must_be_reported_again() -> None:
+    """After an outage of the database the fact may be gone, too."""
+    conditions = Conditions()
+    for now in (0, LASTS):
+        conditions.found(HOST, KIND, AWAY, now)
+    assert conditions.due(LASTS + max(FRESH_SECONDS, LASTS)) == [OPEN]
+    assert conditions.due(LASTS + max(FRESH_SECONDS, LASTS) + 1) == []
+    conditions.found(HOST, KIND, AWAY, 1000)
+    assert conditions.due(1000) == [OPEN]
+
+
+def test_after_another_process_had_the_host_all_is_written_again() -> None:
+    conditions = Conditions()
+    report(conditions, None, 0)
+    conditions.unknown(HOST, KIND)
+    assert conditions.due(1) == []
+    assert report(conditions, None, 2) == [CLOSE]
+
+
+def test_a_fact_counts_as_lasting_though_the_host_was_away_for_a_moment() -> None:
+    conditions = Conditions()
+    report(conditions, AWAY, 0)
+    for now in (1, 2):
+        conditions.unknown(HOST, KIND, remembered_until=now + LASTS)
+    assert report(conditions, AWAY, LASTS) == [OPEN]
+
+
+def test_a_fact_is_new_after_the_host_was_away_for_long() -> None:
+    conditions = Conditions()
+    report(conditions, AWAY, 0)
+    for now in (1, LASTS):
+        conditions.unknown(HOST, KIND, remembered_until=now + LASTS)
+    assert report(conditions, AWAY, LASTS + 1) == []
+
+
+def test_what_is_written_while_it_changes_is_written_again() -> None:
+    conditions = Conditions()
+    conditions.found(HOST, KIND, None, 0)
+    (closing,) = conditions.due(0)
+    fact = Fact("now", at_once=True)
+    conditions.found(HOST, KIND, fact, 1)
+    conditions.written(closing, 1)
+    assert conditions.due(1) == [Step(HOST, KIND, fact)]
+
+
+def test_hosts_and_kinds_are_apart() -> None:
+    conditions = Conditions()
+    report(conditions, AWAY, 0)
+    conditions.found("south", KIND, AWAY, LASTS)
+    conditions.found(HOST, "no-worker", AWAY, LASTS)
+    assert conditions.due(LASTS) == []
