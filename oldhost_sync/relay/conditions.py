@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.duty import HostFailures
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.alerts import keep_condition

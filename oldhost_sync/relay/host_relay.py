@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.duty import Duty, DutyLoop, RelayPace
 from oldhost_sync.relay.leadership import Renewals, renewals
 from oldhost_sync.relay.relay import OutboxWatch, Relay, RelayState, Signal

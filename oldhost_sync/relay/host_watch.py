@@ -13,8 +13,8 @@ from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.policy.conditions import Conditions, Fact
 from oldhost_sync.policy.forecast.rates import Flow
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.policy.rules.host_state import host_state
 from oldhost_sync.relay.duty import HostFailures, is_outage
 from oldhost_sync.relay.leadership import Leadership

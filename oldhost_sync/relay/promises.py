@@ -17,8 +17,8 @@ from prometheus_client import Gauge
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.conditions import Conditions, Fact
 from oldhost_sync.policy.forecast.rates import Flow
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.policy.rules.promise import CALM_MS, EMERGENCY_WARNING_MS, ClockSteps, Incident, Late, describe
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.relay.duty import HostFailures

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from oldhost_sync.policy.conditions import Conditions, Fact
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.probes.health import NEEDS_LOOK_SECONDS, Need, Readiness, troubles
 from oldhost_sync.relay.host_relay import HostRelay
 from oldhost_sync.relay.relay import RelayState

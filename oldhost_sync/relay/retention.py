@@ -1,7 +1,7 @@
 """What ended long ago: a settlement file for each past day, then its rows are deleted. Two duties of a host.
 
 Whatever stops the files stops the deleting, too: operations that are in no file are not deleted. What stops either, or
-makes it fall behind, is reported (`policy/conditions`).
+makes it fall behind, is reported (`policy/rules/conditions`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.policy.conditions import Conditions, Fact
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.relay.duty import RelayPace, is_outage
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions

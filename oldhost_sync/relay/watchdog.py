@@ -2,8 +2,8 @@
 
 MariaDB has the outstanding changes and the new fates. A host with new fates has a running writer, so Temporal is not
 asked. Without new fates Temporal is asked every few seconds: a writer that has ended is started again at once; one that
-ends repeatedly, after growing pauses. What is wrong with it is reported (`policy/conditions`). A host with nothing
-outstanding is also checked at intervals, since a run that ended may have left signals unread.
+ends repeatedly, after growing pauses. What is wrong with it is reported (`policy/rules/conditions`). A host with
+nothing outstanding is also checked at intervals, since a run that ended may have left signals unread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.policy.conditions import Conditions, Fact
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.relay.duty import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.host_relay import HostRelay, SharedPolls
 from oldhost_sync.relay.transactions import Transactions

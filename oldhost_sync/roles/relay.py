@@ -16,7 +16,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.probes.health import Liveness, Need, Readiness, running_during
 from oldhost_sync.probes.needs import database_need, temporal_need
 from oldhost_sync.probes.server import served

@@ -14,10 +14,10 @@ from sqlalchemy import select, text, update
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
-from oldhost_sync.policy.conditions import Step
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX, OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.policy.plain_text import plain
 from oldhost_sync.policy.rules.alert_kinds import KINDS, grew, worse
+from oldhost_sync.policy.rules.conditions import Step
 from oldhost_sync.store.alert_events import NOW, largest_count, record_event
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.errors import DUPLICATE_KEY, error_code

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.policy.conditions import Conditions, Fact
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.store.alerts import keep_condition
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox.relay_queue import unserved_hosts

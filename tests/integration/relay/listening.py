@@ -10,7 +10,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.conditions import ConditionKeeper
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.engine import create_engine

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.policy.conditions import Conditions
 from oldhost_sync.policy.rules.alert_kinds import KINDS
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.conditions import ConditionKeeper
 from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.host_relay import HostRelay, SharedPolls, relay_transactions

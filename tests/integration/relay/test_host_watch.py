@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.policy.conditions import Conditions
 from oldhost_sync.policy.forecast.rates import Flow
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.policy.rules.host_state import HOST_STATES
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.relay import host_watch

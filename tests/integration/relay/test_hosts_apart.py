@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay import host_watch
 from oldhost_sync.relay.conditions import ConditionKeeper
 from oldhost_sync.relay.duty import Duty, HostsFailed

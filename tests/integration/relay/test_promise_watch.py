@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.policy.conditions import Conditions
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.conditions import ConditionKeeper
 from oldhost_sync.relay.duty import HostsFailed
 from oldhost_sync.relay.leadership import Leadership

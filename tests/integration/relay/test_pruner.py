@@ -10,8 +10,8 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.policy import limits
-from oldhost_sync.policy.conditions import Conditions
 from oldhost_sync.policy.rules.alert_kinds import KINDS
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.retention import BEHIND, Pruner

@@ -14,8 +14,8 @@ from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.conditions import Conditions
 from oldhost_sync.policy.limits import RELAY_BACKLOG_CHANGES, RELAY_CALM_CHANGES_MAX
+from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.relay import Relay, SignalFailed

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy import limits
-from oldhost_sync.policy.conditions import Conditions, Fact
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.relay import retention as settler_module
 from oldhost_sync.relay.conditions import ConditionKeeper
 from oldhost_sync.relay.duty import Duty, RelayPace

@@ -11,7 +11,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from temporalio.client import Client
 
-from oldhost_sync.policy.conditions import Conditions, Step
+from oldhost_sync.policy.rules.conditions import Conditions, Step
 from oldhost_sync.relay.conditions import ConditionKeeper
 from oldhost_sync.relay.duty import HostsFailed
 from oldhost_sync.relay.leadership import Leadership

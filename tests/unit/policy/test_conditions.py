@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oldhost_sync.policy.conditions import AGAIN_SECONDS, FRESH_SECONDS, Conditions, Fact, Step
 from oldhost_sync.policy.rules.alert_kinds import KINDS
+from oldhost_sync.policy.rules.conditions import AGAIN_SECONDS, FRESH_SECONDS, Conditions, Fact, Step
 
 HOST, KIND = "north", "temporal-away"
 LASTS = KINDS[KIND].opens_after_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from oldhost_sync.policy.conditions import Conditions, Fact
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.relay.watchdog import (
     AWAY,
     CLOSED,
