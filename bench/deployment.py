@@ -27,7 +27,7 @@ from temporalio.service import RPCError
 from bench.actions import actions
 from bench.stage import ROOT, SimulatedHost, Stage
 from oldhost_sync.settings import Settings, load_settings
-from oldhost_sync.stack.ports import free_port
+from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer, writer_handle, writer_policy

@@ -19,8 +19,8 @@ from typing import Any, Self
 
 from temporalio.client import Client
 
+from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
-from oldhost_sync.stack.ports import free_port
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.schema_migration import migrate

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from oldhost_sync.fields.moment import read_day
+from oldhost_sync.fields.scalar import read_day
 from oldhost_sync.watched_file import read_lines
 
 # 128 bits as hexadecimal digits.

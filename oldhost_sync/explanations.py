@@ -87,8 +87,7 @@ def _explain_servers(error: BaseException) -> CliError | None:
     # Slow to import, and not needed by a command that succeeds.
     from temporalio.service import RPCError, RPCStatusCode
 
-    from oldhost_sync.stack.errors import StackError
-    from oldhost_sync.stack.ports import PortTaken
+    from oldhost_sync.stack.machine import PortTaken, StackError
     from oldhost_sync.temporal.client import TemporalUnavailable
     from oldhost_sync.temporal.writer_client import WriterError
 

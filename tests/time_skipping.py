@@ -14,7 +14,7 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
-from oldhost_sync.stack.programs import find_program
+from oldhost_sync.stack.machine import find_program
 from oldhost_sync.temporal.client import DATA_CONVERTER
 
 # The SDK gives a new server five seconds for its first answer, and has no setting for that; at load 20 it takes longer.

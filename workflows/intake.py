@@ -17,8 +17,8 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from oldhost_sync.fields.change import NO_OBJECT
-from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.json_text import read_json
+from oldhost_sync.fields.scalar import InvalidField
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from oldhost_sync.policy.tuning import WriterPolicy

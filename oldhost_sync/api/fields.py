@@ -9,10 +9,18 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from oldhost_sync.fields.errors import InvalidField
-from oldhost_sync.fields.moment import read_moment
-from oldhost_sync.fields.number import read_decimal, read_flag, read_json_whole, read_whole
-from oldhost_sync.fields.text import read_id, read_key, read_label, read_name
+from oldhost_sync.fields.scalar import (
+    InvalidField,
+    read_decimal,
+    read_flag,
+    read_id,
+    read_json_whole,
+    read_key,
+    read_label,
+    read_moment,
+    read_name,
+    read_whole,
+)
 from oldhost_sync.policy import limits
 
 # The kind of error whose words are the parser's; `FIELD` in them stands for the field's name.

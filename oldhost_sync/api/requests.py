@@ -24,9 +24,8 @@ from starlette.requests import ClientDisconnect
 from oldhost_sync.api import limits
 from oldhost_sync.api.fields import DECIMAL, WHOLE, Id, Moment, Name
 from oldhost_sync.api.problems import Problem, field_invalid, fields_invalid
-from oldhost_sync.fields.errors import InvalidField
 from oldhost_sync.fields.json_text import DUPLICATE_NAME, NOT_JSON, check_json, read_json
-from oldhost_sync.fields.text import read_key
+from oldhost_sync.fields.scalar import InvalidField, read_key
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import INTEGER_MAX, KEY_LENGTH_MAX, KEY_PATTERN
 from oldhost_sync.store.read.change_feed import END_US, FeedCursor

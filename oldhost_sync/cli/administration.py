@@ -18,8 +18,7 @@ from oldhost_sync.cli.submission import event_types
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.credentials import ApiToken, Role, all_tokens, parse_api_tokens
 from oldhost_sync.environment import in_database, settings
-from oldhost_sync.fields.errors import InvalidField
-from oldhost_sync.fields.text import read_name
+from oldhost_sync.fields.scalar import InvalidField, read_name
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.store.access import MINUTES_KEPT, end_sessions_of, last_uses, open_sessions, usage_of_tokens

@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
 def api() -> None:
     """Serve the HTTP API: accept changes, show units and fates, and let operators act."""
     from oldhost_sync.roles import api
-    from oldhost_sync.stack.ports import pick_port
+    from oldhost_sync.stack.machine import pick_port
 
     config = settings()
     log_to_stderr(config.log_format)
@@ -67,7 +67,7 @@ def migrate() -> None:
 
 def simulator(context: typer.Context) -> None:
     """Simulate OldHost on a real socket, with faults and an admin port."""
-    from oldhost_sync.stack.programs import module
+    from oldhost_sync.stack.machine import module
 
     arguments = module("oldhost_simulator", *context.args)
     os.execv(sys.executable, arguments)  # noqa: S606 - it is another program, which replaces this process

@@ -11,8 +11,7 @@ import typer
 
 from oldhost_sync.cli.output import AsJson, console, print_json, rows
 from oldhost_sync.environment import database, settings
-from oldhost_sync.fields.errors import InvalidField
-from oldhost_sync.fields.moment import read_day
+from oldhost_sync.fields.scalar import InvalidField, read_day
 from oldhost_sync.settings import Settings
 from oldhost_sync.settlement.day_settlement import settle_next
 from oldhost_sync.settlement.settlement_file import SettlementFolder

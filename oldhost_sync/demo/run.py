@@ -19,12 +19,11 @@ from sqlalchemy.engine import Engine
 from temporalio.client import Client
 
 from oldhost_sync.demo import diagram
-from oldhost_sync.demo.applications import Applications
-from oldhost_sync.demo.burst import PER_SECOND, Burst, BurstClient, burst_of
+from oldhost_sync.demo.applications import PER_SECOND, Applications, Burst, BurstClient, burst_of
 from oldhost_sync.demo.compression import Compressed, environment, plan_for, settings_for
+from oldhost_sync.demo.diagram import Story, story_of
 from oldhost_sync.demo.facts import Admin, as_accepted, books, gather
 from oldhost_sync.demo.picture import DemoFigures, DemoProgress, headline, table
-from oldhost_sync.demo.story import Story, story
 from oldhost_sync.demo.verdict import Run, failed, verdict
 from oldhost_sync.planner import arrivals, rehearse
 from oldhost_sync.secret_keys import encryption_keys
@@ -93,7 +92,7 @@ def _play(stack: Stack, compressed: Compressed, console: Console, begun: float) 
         engine.dispose()
     findings = verdict(run)
     console.print(table(findings))
-    _show(story(run), console)
+    _show(story_of(run), console)
     broken = failed(findings)
     took = f"It took {time.monotonic() - begun:.0f} s."
     if broken:

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from oldhost_sync.demo.applications import Receipts
-from oldhost_sync.demo.burst import PER_SECOND, Burst
+from oldhost_sync.demo.applications import PER_SECOND, Burst, Receipts
 from oldhost_sync.demo.compression import Compressed
 from oldhost_sync.demo.facts import Change, Facts
 from oldhost_sync.planner import Plan, quantile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oldhost_sync.fields.errors import InvalidField
+from oldhost_sync.fields.scalar import InvalidField
 
 REQUIRED = ("entity_type", "entity_id", "event_type", "payload")
 FIELDS = (*REQUIRED, "idempotency_key", "occurred_at", "not_before")

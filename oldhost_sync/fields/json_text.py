@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from oldhost_sync.fields.errors import InvalidField
+from oldhost_sync.fields.scalar import InvalidField
 from oldhost_sync.policy import limits
 
 NOT_JSON, DUPLICATE_NAME = "not-json", "duplicate-name"

@@ -15,8 +15,7 @@ from temporalio.service import RPCError
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.temporal import client as temporal
-from oldhost_sync.temporal.task_queue import QueueState
-from oldhost_sync.temporal.waiting_tasks import TaskSights
+from oldhost_sync.temporal.task_queue import QueueState, TaskSights
 from oldhost_sync.temporal.writer_health import WriterHealth, is_no_namespace, queue_state, writer_health
 from workflows.messages import WriterPolicy
 

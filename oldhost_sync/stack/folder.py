@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from oldhost_sync.settings import ApiToken, Role
-from oldhost_sync.stack.errors import StackError
+from oldhost_sync.stack.machine import StackError
 
 
 class FolderInUse(StackError):  # noqa: N818 - it says what happened

@@ -17,10 +17,9 @@ from rich.text import Text
 from oldhost_sync.console.paths import LINK, PREFIX
 from oldhost_sync.console.sign_in_link import offer_link
 from oldhost_sync.settings import Role, Settings, SettingsError
-from oldhost_sync.stack.errors import StackError
 from oldhost_sync.stack.folder import StackFolder
 from oldhost_sync.stack.forked_child import end_loading
-from oldhost_sync.stack.ports import PortTaken
+from oldhost_sync.stack.machine import PortTaken, StackError
 from oldhost_sync.stack.processes import StopRequested
 from oldhost_sync.stack.servers import Stack, StackPlan
 from oldhost_sync.store.engine import create_engine

@@ -20,11 +20,9 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.settings import Role, Settings, bind_address
 from oldhost_sync.stack.folder import StackFolder, as_api_tokens
 from oldhost_sync.stack.forked_child import ForkedChild, begin_loading
+from oldhost_sync.stack.machine import module, pick_port
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
-from oldhost_sync.stack.ports import pick_port
-from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, StopRequested, Supervisor
-from oldhost_sync.stack.programs import module
-from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
+from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, SignalSafeEvent, StopRequested, Supervisor
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.errors import StoreError

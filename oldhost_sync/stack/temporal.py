@@ -19,10 +19,8 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from oldhost_sync.stack.ports import pick_port
-from oldhost_sync.stack.processes import Child, EmbeddedServer, ProcessError
-from oldhost_sync.stack.programs import ProgramMissing, find_program
-from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
+from oldhost_sync.stack.machine import ProgramMissing, find_program, pick_port
+from oldhost_sync.stack.processes import Child, EmbeddedServer, ProcessError, SignalSafeEvent
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """The health of a host's writer from Temporal's records: whether it runs, its tasks succeed, and a worker takes them.
 
 A query can't show this: a closed run answers queries as if it were running, and a run whose workflow task fails answers
-none. :func:`judge` is pure. No time of Temporal's is compared with this machine's clock (see `waiting_tasks`).
+none. :func:`judge` is pure. No time of Temporal's is compared with this machine's clock (see `task_queue`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync.temporal.payload_encryption import KeyMissing
-from oldhost_sync.temporal.task_queue import QueueState, diversion
-from oldhost_sync.temporal.waiting_tasks import (
+from oldhost_sync.temporal.task_queue import (
+    QueueState,
     TaskSights,
     Untaken,
+    diversion,
     due_task,
     instant_of,
     known_pollers,

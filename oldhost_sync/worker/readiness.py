@@ -12,8 +12,7 @@ from temporalio.service import RPCError
 
 from oldhost_sync.probes.health import NEEDS_LOOK_SECONDS, Readiness, troubles
 from oldhost_sync.probes.needs import database_need, temporal_need
-from oldhost_sync.temporal.task_queue import QueueState
-from oldhost_sync.temporal.waiting_tasks import TaskSights
+from oldhost_sync.temporal.task_queue import QueueState, TaskSights
 from oldhost_sync.temporal.writer_health import queue_state, trouble, writer_health
 
 # Describing a writer costs Temporal some milliseconds, so a hundred hosts are checked in several rounds.

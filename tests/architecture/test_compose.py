@@ -19,7 +19,7 @@ import yaml
 
 from oldhost_sync.roles.worker import leaves_within_seconds
 from oldhost_sync.settings import Settings, load_settings
-from oldhost_sync.stack.programs import need_program
+from oldhost_sync.stack.machine import need_program
 from oldhost_sync.store.access import APP_RIGHTS, MIGRATION_RIGHTS
 from tests.architecture import composes
 from tests.architecture.project_files import ROOT

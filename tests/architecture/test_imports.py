@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oldhost_sync.stack.programs import need_program
+from oldhost_sync.stack.machine import need_program
 from tests.architecture.project_files import ROOT
 
 FIRST_PARTY = {"activities", "oldhost_sync", "workflows", "oldhost_simulator"}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Browser, sync_playwright
 
-from oldhost_sync.stack.programs import need_program
+from oldhost_sync.stack.machine import need_program
 
 INSTALL = "`make chromium` installs it (Debian's package `chromium-headless-shell`, or `chromium`)"
 # Root in a container has no sandbox to give, and /dev/shm is often small there. A process for each page costs CPU.

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from oldhost_sync.stack.machine import pick_port
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
-from oldhost_sync.stack.ports import pick_port
 from tests.faults.database_proxy import DatabaseProxy
 
 PROVIDER = Path("/usr/lib/galera/libgalera_smm.so")

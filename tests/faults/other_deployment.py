@@ -13,7 +13,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
-from oldhost_sync.stack.programs import find_program
+from oldhost_sync.stack.machine import find_program
 from workflows.messages import TASK_QUEUE
 
 VERSION = WorkerDeploymentVersion("theirs", "b 1")

@@ -30,8 +30,8 @@ from temporalio.service import RPCError
 
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.stack.forked_child import ForkedChild
+from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.mariadb import DatabaseUrls
-from oldhost_sync.stack.ports import free_port
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.rules import seed_rules

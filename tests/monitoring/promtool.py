@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from oldhost_sync.stack.programs import need_program
+from oldhost_sync.stack.machine import need_program
 
 INSTALL = "`make promtool` takes it from Debian's package `prometheus`"
 # A place in a test file where an alert fires that was not expected.

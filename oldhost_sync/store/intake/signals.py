@@ -17,8 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from oldhost_sync.fields.errors import InvalidField
-from oldhost_sync.fields.text import read_id, read_name
+from oldhost_sync.fields.scalar import InvalidField, read_id, read_name
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.rules.alert_cause import cause_of
 from oldhost_sync.store.alerts import raise_alert

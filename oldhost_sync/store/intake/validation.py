@@ -18,9 +18,15 @@ from typing import Any
 
 from oldhost_sync.fields import json_text
 from oldhost_sync.fields.change import read_change
-from oldhost_sync.fields.errors import InvalidField
-from oldhost_sync.fields.moment import read_due_moment, read_moment
-from oldhost_sync.fields.text import read_id, read_key, read_label, read_name
+from oldhost_sync.fields.scalar import (
+    InvalidField,
+    read_due_moment,
+    read_id,
+    read_key,
+    read_label,
+    read_moment,
+    read_name,
+)
 from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import InvalidChange
 

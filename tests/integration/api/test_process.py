@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.stack.ports import pick_port
+from oldhost_sync.stack.machine import pick_port
 from tests.integration.api.conftest import a_client, a_token
 
 ROOT = Path(__file__).parents[3]

@@ -10,8 +10,8 @@ from sqlalchemy import text
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError
 
+from oldhost_sync.stack.machine import PortTaken
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
-from oldhost_sync.stack.ports import PortTaken
 from oldhost_sync.store.engine import check_server, create_engine
 from tests.conformance.private_mariadb import PrivateMariaDB
 

@@ -14,7 +14,7 @@ from temporalio import activity, workflow
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from oldhost_sync.settings import SettingsError, load_settings
-from oldhost_sync.stack.ports import free_port
+from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import SDK_METRICS, connect, sdk_runtime
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from oldhost_sync.stack.ports import PortTaken
+from oldhost_sync.stack.machine import PortTaken
 from oldhost_sync.stack.temporal import EmbeddedTemporal, answers
 from tests.conftest import TimeSkipping
 

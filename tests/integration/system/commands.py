@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from oldhost_sync.stack.programs import need_program
+from oldhost_sync.stack.machine import need_program
 from tests.faults.product import ROOT, Product
 from workflows.messages import workflow_id
 

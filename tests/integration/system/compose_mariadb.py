@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
+from oldhost_sync.stack.machine import need_program
 from oldhost_sync.stack.mariadb import DatabaseUrls
-from oldhost_sync.stack.programs import need_program
 from tests.conformance.private_mariadb import PrivateMariaDB
 
 ROOT = Path(__file__).parents[3]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.mariadb import DatabaseUrls
-from oldhost_sync.stack.ports import free_port
 from tests.faults.product import Product
 from tests.integration.activities.webhook import Webhook, serving
 from tests.integration.system.changes import record

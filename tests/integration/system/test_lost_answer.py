@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from oldhost_sync.console.paths import PREFIX, SIGN_IN
-from oldhost_sync.stack.ports import free_port
+from oldhost_sync.stack.machine import free_port
 from tests.faults.product import TOKEN, Product
 from tests.integration.system.commands import oldhost_sync
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.mariadb import DatabaseUrls
-from oldhost_sync.stack.ports import free_port
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import start_writer, writer_handle, writer_policy
 from tests.faults.product import Product

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from oldhost_sync.probes.health import ANSWER_SECONDS_MAX, NEEDS_LOOK_SECONDS
-from oldhost_sync.stack.ports import free_port
+from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.faults.product import Product

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.stack.programs import need_program
+from oldhost_sync.stack.machine import need_program
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.faults.product import ROOT, Product
 from tests.faults.scene import end_writer

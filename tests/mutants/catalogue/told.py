@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         "a number in a JSON body may be true",
-        (Patch("oldhost_sync/fields/number.py", "if type(value) is not int or not", "if not isinstance(value, int) or not"),),
+        (Patch("oldhost_sync/fields/scalar.py", "if type(value) is not int or not", "if not isinstance(value, int) or not"),),
         levels=(FIELDS,),
     ),
     Mutant(

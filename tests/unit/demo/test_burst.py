@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from oldhost_sync.demo.burst import PER_SECOND, BurstClient, burst_of
+from oldhost_sync.demo.applications import PER_SECOND, BurstClient, burst_of
 from oldhost_sync.demo.compression import peak
 
 CHANGES = burst_of(peak().real, 10_000, seconds=0.1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from oldhost_sync.demo import diagram
-from oldhost_sync.demo.story import Story, story
+from oldhost_sync.demo.diagram import Story, story_of
 from oldhost_sync.demo.verdict import Run
 from tests.unit.demo.test_verdict import perfect
 
@@ -18,12 +18,12 @@ def run_with_a_ban() -> Run:
 
 
 def told() -> Story:
-    return story(run_with_a_ban())
+    return story_of(run_with_a_ban())
 
 
 def test_every_series_ends_with_what_the_books_say() -> None:
     run = perfect()
-    shown = story(run)
+    shown = story_of(run)
     applied = [change for change in run.facts.changes if change.outcome == "APPLIED"]
     assert (shown.accepted[-1], shown.applied[-1]) == (len(run.facts.changes), len(applied))
     assert [waiting[-1] for waiting in shown.backlog.values()] == [0, 0, 0]
@@ -39,7 +39,7 @@ def test_what_waits_is_what_came_and_has_no_fate_yet() -> None:
 
 def test_times_are_those_of_reality() -> None:
     run = run_with_a_ban()
-    shown, factor = story(run), run.compressed.factor
+    shown, factor = story_of(run), run.compressed.factor
     assert round(shown.ban[1] - shown.ban[0], 6) == round(factor / 60, 6)
     assert {round(seconds, 6) for _, seconds in shown.emergencies} == {0.5 * factor}
 
@@ -48,7 +48,7 @@ def test_the_title_counts_changes_operations_and_losses() -> None:
     run = perfect()
     run.facts.changes.pop()
     changes, operations = len(run.facts.changes), len(run.facts.journal)
-    assert story(run).title == f"{changes:,} changes in → {operations:,} operations, 1 lost"
+    assert story_of(run).title == f"{changes:,} changes in → {operations:,} operations, 1 lost"
 
 
 def test_the_picture_is_whole_and_asks_nothing_of_anybody() -> None:

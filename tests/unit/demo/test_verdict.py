@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.demo.applications import Receipts, key_of, payload_of, request_of, ways
-from oldhost_sync.demo.burst import Burst
+from oldhost_sync.demo.applications import Burst, Receipts, key_of, payload_of, request_of, ways
 from oldhost_sync.demo.compression import environment, peak, settings_for
 from oldhost_sync.demo.facts import Change, Facts, Record, as_accepted
 from oldhost_sync.demo.verdict import OPERATIONS_SPARE, Run, failed, verdict

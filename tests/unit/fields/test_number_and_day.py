@@ -7,9 +7,7 @@ from datetime import date
 
 import pytest
 
-from oldhost_sync.fields.errors import InvalidField
-from oldhost_sync.fields.moment import read_day
-from oldhost_sync.fields.number import read_decimal, read_flag, read_json_whole, read_whole
+from oldhost_sync.fields.scalar import InvalidField, read_day, read_decimal, read_flag, read_json_whole, read_whole
 from oldhost_sync.policy.limits import INTEGER_MAX, INTEGER_MIN
 
 TAKEN: list[tuple[Callable[[str, str], object], str, object]] = [

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from oldhost_sync.probes import server as probes
 from oldhost_sync.probes.health import Liveness, Readiness
 from oldhost_sync.probes.server import served
-from oldhost_sync.stack.ports import free_port
+from oldhost_sync.stack.machine import free_port
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])

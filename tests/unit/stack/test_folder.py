@@ -10,8 +10,7 @@ import pytest
 
 from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.stack.folder import FolderInUse, StackFolder, as_api_tokens
-from oldhost_sync.stack.ports import PortTaken, free_port, pick_port
-from oldhost_sync.stack.programs import ProgramMissing, find_program, need_program
+from oldhost_sync.stack.machine import PortTaken, ProgramMissing, find_program, free_port, need_program, pick_port
 
 
 def test_a_folder_is_used_by_one_at_a_time(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
+from oldhost_sync.stack.processes import SignalSafeEvent
 from tests.signals_at_each_line import run_with_signals
 
 SECONDS_MAX = 10.0
 SET_WHILE_WAITING = """
-from oldhost_sync.stack.signal_safe_event import SignalSafeEvent
+from oldhost_sync.stack.processes import SignalSafeEvent
 
 event = SignalSafeEvent()
 signal.signal(signal.SIGTERM, lambda *_: event.set())

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from oldhost_sync.probes import server as role_server
 from oldhost_sync.probes.health import STALE_SECONDS, STUCK_SECONDS, Liveness, Readiness
 from oldhost_sync.probes.server import CONNECTIONS_MAX, served
-from oldhost_sync.stack.ports import free_port
+from oldhost_sync.stack.machine import free_port
 from oldhost_sync.telemetry import RelayMetrics, WorkerMetrics, show_role
 
 

@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
-from oldhost_sync.temporal.waiting_tasks import Pollers, TaskSights, Untaken, due_task, waiting_tasks
+from oldhost_sync.temporal.task_queue import Pollers, TaskSights, Untaken, due_task, waiting_tasks
 
 HERE = datetime(2026, 1, 1, tzinfo=UTC)
 ONE_POLL: Pollers = frozenset({("worker", 1)})

@@ -22,8 +22,7 @@ from temporalio.api.history.v1 import (
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
-from oldhost_sync.temporal.task_queue import QueueState
-from oldhost_sync.temporal.waiting_tasks import Untaken, waiting_tasks
+from oldhost_sync.temporal.task_queue import QueueState, Untaken, waiting_tasks
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, judge
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, workflow_id
 
