@@ -30,7 +30,7 @@ from oldhost_sync.store.outbox.outstanding_changes import (
     entity_page,
     outstanding_page,
 )
-from oldhost_sync.store.read.live_load import PersistedState, read_persisted_state, stops
+from oldhost_sync.store.read.live_load import PersistedState, blockers, read_persisted_state
 from oldhost_sync.store.transactions import run_in_transaction
 from workflows import messages
 from workflows.messages import NightlyResync, to_wire
@@ -87,7 +87,7 @@ class RecordingActivities:
                 _add_persisted_state(outstanding, read_persisted_state(connection, page.host))
                 outstanding.policy = self.policy
             if page.after_id == 0 and page.part == SWEEP:
-                pause, outstanding.halted = stops(connection, page.host)
+                pause, outstanding.halted = blockers(connection, page.host)
                 outstanding.paused = [pause.operator, pause.reason] if pause else None
             return outstanding
 

@@ -261,7 +261,7 @@ def _stops(sight: Observations) -> Iterator[Stop]:
 def _decision(sight: Observations) -> str:
     """The decision about a halt that is not carried out yet; empty if there is none."""
     decision = sight.condition.decision if sight.condition else None
-    return decision.said if decision else ""
+    return decision.sentence if decision else ""
 
 
 def _with_decision(why: str, sight: Observations) -> str:

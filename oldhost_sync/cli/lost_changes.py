@@ -19,7 +19,7 @@ from oldhost_sync.policy.changes import ChangeRef, from_wire
 from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
-from oldhost_sync.store.ledger.reservation import lost_changes
+from oldhost_sync.store.ledger.reservation import missing_changes
 from oldhost_sync.temporal.client import connect
 from workflows.messages import EnqueueBatch, workflow_id
 
@@ -38,7 +38,7 @@ def show_lost(
     """After a restore: the changes that were handed to the writer and that the database has lost."""
     config = settings()
     known, runs = asyncio.run(_handed_over(config, datetime.now(UTC) - timedelta(hours=hours)))
-    lost = in_database(config, lambda connection: lost_changes(connection, config.host, known))
+    lost = in_database(config, lambda connection: missing_changes(connection, config.host, known))
     if as_json:
         print_json([_as_json(ref) for ref in lost])
         return

@@ -31,4 +31,4 @@ class NextStep:
 def next_steps(decision: HaltDecision | None) -> dict[str, NextStep]:
     """`decision`: on the halt, if there is one that is not carried out yet."""
     steps = {kind: NextStep(about.next_step, PAGES.get(kind)) for kind, about in KINDS.items()}
-    return steps | ({"halted": NextStep(f"Nothing to do: {decision.said}", PAGES["halted"])} if decision else {})
+    return steps | ({"halted": NextStep(f"Nothing to do: {decision.sentence}", PAGES["halted"])} if decision else {})

@@ -126,7 +126,7 @@ class PromiseWatch:
             return LOOK_SECONDS
         began = self.monotonic()
         found, database_now = await self.transactions.run(
-            lambda connection: late_emergencies.look(connection, self.owner)
+            lambda connection: late_emergencies.host_states(connection, self.owner)
         )
         if database_now is not None:
             ended = self.monotonic()

@@ -24,6 +24,7 @@ from oldhost_sync.policy.limits import RETENTION_AUDIT_DAYS, RETENTION_DAYS, RET
 from oldhost_sync.store.ledger import statements
 from oldhost_sync.store.ledger.settlement import released_until, settled_until
 from oldhost_sync.store.outbox.books import forget_fates
+from oldhost_sync.store.outbox.pending_fates import listed
 
 # The last rows of the ledger are kept, however old: if OldHost goes back, they are sent again.
 NONCES_KEPT = 10_000
@@ -175,12 +176,12 @@ def _archive_nonces(connection: Connection, values: dict[str, object]) -> tuple[
     going = [row.nonce for row in lowest if row.may_go]
     if not going:
         return 0, False
-    listed = ", ".join(str(int(nonce)) for nonce in going)
+    nonces = listed(going)
     connection.exec_driver_sql(
-        f"{statements.ARCHIVE} nonce IN ({listed})", ("its change is old enough to be forgotten", values["host"])
+        f"{statements.ARCHIVE} nonce IN ({nonces})", ("its change is old enough to be forgotten", values["host"])
     )
     statement = text(
-        f"DELETE r FROM nonce_requests r FORCE INDEX (PRIMARY) WHERE r.host = :host AND r.nonce IN ({listed})"
+        f"DELETE r FROM nonce_requests r FORCE INDEX (PRIMARY) WHERE r.host = :host AND r.nonce IN ({nonces})"
     )
     return connection.execute(statement, values).rowcount, len(going) == values["rows"]
 
@@ -189,19 +190,16 @@ def _lock(connection: Connection, change_ids: list[int]) -> Sequence[Row[Any]]:
     """Lock those that still exist and are free, and return their current rows."""
     if not change_ids:
         return []
-    listed = ", ".join(str(int(each)) for each in change_ids)
-    return connection.exec_driver_sql(_FREE.format(ids=listed)).all()
+    return connection.exec_driver_sql(_FREE.format(ids=listed(change_ids))).all()
 
 
 def _delete(connection: Connection, table: str, ids: list[int]) -> int:
+    """Delete these rows, after what is to be done with their keys."""
     if not ids:
         return 0
-    listed = ", ".join(str(int(each)) for each in ids)
-    for statement in _KEYS.get(table, ()):
-        connection.exec_driver_sql(statement.format(ids=listed))
-    return connection.exec_driver_sql(
-        f"DELETE t FROM {table} t FORCE INDEX (PRIMARY) WHERE t.id IN ({listed})"
-    ).rowcount
+    for statement in (*_KEYS.get(table, ()), f"DELETE t FROM {table} t FORCE INDEX (PRIMARY) WHERE t.id IN ({{ids}})"):
+        deleted = connection.exec_driver_sql(statement.format(ids=listed(ids)))
+    return deleted.rowcount
 
 
 def _raise_horizon(connection: Connection, host: str, sequence: int) -> None:

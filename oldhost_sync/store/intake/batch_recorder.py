@@ -42,6 +42,9 @@ from oldhost_sync.store.errors import (
 )
 from oldhost_sync.store.intake.change_recorder import (
     CHANGE_COLUMNS,
+    CHANGE_ROW,
+    INSERT_CHANGE,
+    INSERT_SCHEDULED,
     NO_WAIT,
     SCHEDULED_COLUMNS,
     RecordedChange,
@@ -291,15 +294,6 @@ def places_of(count: int) -> str:
 _SHORT_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 _IS_AUTOCOMMIT = "SELECT @@autocommit = 1 AND @@in_transaction = 0"
 _IS_REGISTERED = "SELECT 1 FROM event_rules WHERE host = %s LIMIT 1 LOCK IN SHARE MODE"
-_INSERT_CHANGES = (
-    "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-    "source, occurred_at, priority_class, created_at) VALUES "
-)
-_INSERT_SCHEDULED = (
-    "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-    "source, occurred_at, not_before, created_at) VALUES "
-)
-_CHANGE_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
 
 
 class LockWaits(Enum):
@@ -484,14 +478,14 @@ class _BatchRecorder:
 
     def _insert_scheduled(self, changes: Sequence[Acceptable]) -> dict[str, RecordedChange]:
         rows = [(*common_values(change), stored(change.not_before)) for change in changes]
-        made = self._insert(_INSERT_SCHEDULED, changes, rows)
+        made = self._insert(INSERT_SCHEDULED, changes, rows)
         return {change.idempotency_key: newly_scheduled(change, *made[change.idempotency_key]) for change in changes}
 
     def _insert_changes(self, changes: Sequence[Acceptable]) -> dict[str, RecordedChange]:
         event_types = {change.event_type for change in changes}
         classes = classes_of(self._connection, self._host, event_types, locking=self._waits is LockWaits.FOR_ALL)
         rows = [(*common_values(change), classes[change.event_type]) for change in changes]
-        made = self._insert(_INSERT_CHANGES, changes, rows)
+        made = self._insert(INSERT_CHANGE, changes, rows)
         recorded: dict[str, RecordedChange] = {}
         for change in changes:
             change_id, created_at = made[change.idempotency_key]
@@ -505,7 +499,7 @@ class _BatchRecorder:
         made: dict[str, tuple[int, datetime]] = {}
         for part in parts([len(change.payload) for change in changes]):
             values = tuple(value for row in rows[part] for value in row)
-            places = ", ".join([_CHANGE_ROW] * len(rows[part]))
+            places = ", ".join([CHANGE_ROW] * len(rows[part]))
             statement = f"{self._lock_wait}{head}{places} RETURNING idempotency_key, id, created_at"
             try:
                 returned = self._connection.exec_driver_sql(statement, values).all()

@@ -43,9 +43,14 @@ SCHEDULED = "SCHEDULED"
 CANCELLED = "CANCELLED"
 
 
+# What the application submits, in the order of `common_values`.
+_SUBMITTED = "host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, source, occurred_at"
+_SUBMITTED_VALUES = ", ".join(["%s"] * 9)
+INSERT_CHANGE = f"INSERT INTO outbox_events ({_SUBMITTED}, priority_class, created_at) VALUES "
+INSERT_SCHEDULED = f"INSERT INTO scheduled_changes ({_SUBMITTED}, not_before, created_at) VALUES "
+CHANGE_ROW = f"({_SUBMITTED_VALUES}, %s, UTC_TIMESTAMP(6))"
 _INSERT_CHANGE = (
-    "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-    "source, occurred_at, priority_class, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, COALESCE("
+    f"{INSERT_CHANGE}({_SUBMITTED_VALUES}, COALESCE("
     "(SELECT priority_class FROM event_rules WHERE host = %s AND event_type = %s), "
     # NULL, which the column refuses, for a host without any rule: it is not registered.
     "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN %s END), UTC_TIMESTAMP(6)) "
@@ -53,8 +58,7 @@ _INSERT_CHANGE = (
 )
 # Not INSERT … SELECT: its lock on the table's ids would delay the others, who then get error 1467.
 _INSERT_SCHEDULED = (
-    "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-    "source, occurred_at, not_before, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, "
+    f"{INSERT_SCHEDULED}({_SUBMITTED_VALUES}, "
     "IF(%s > UTC_TIMESTAMP(6), %s, NULL), "
     "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN UTC_TIMESTAMP(6) END) RETURNING id, created_at"
 )
@@ -62,7 +66,7 @@ _TAKE_KEY = (
     f"INSERT INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES (%s, %s, {unless_autocommit('%s')})"
 )
 KEY_HAS_ROW = "UPDATE submitted_keys SET row_id = %s WHERE host = %s AND idempotency_key = %s"
-_SAVE, _TAKE_BACK = "SAVEPOINT oldhost_sync", "ROLLBACK TO SAVEPOINT oldhost_sync"
+_SAVE, _ROLL_BACK = "SAVEPOINT oldhost_sync", "ROLLBACK TO SAVEPOINT oldhost_sync"
 # Before a statement: a row that another transaction has locked raises an error at once.
 NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 # The columns that make up the first answer.
@@ -156,7 +160,7 @@ def all_or_nothing(connection: Connection) -> Iterator[None]:
         yield
     except BaseException as error:
         try:
-            connection.exec_driver_sql(_TAKE_BACK)
+            connection.exec_driver_sql(_ROLL_BACK)
         except (DBAPIError, InvalidRequestError) as gone:
             # After a deadlock there is no savepoint: the server has rolled back the whole transaction. A known key is
             # answered within it, so there it counts that it is gone.

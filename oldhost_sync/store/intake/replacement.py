@@ -18,12 +18,13 @@ from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import accept, canonical_json
+from oldhost_sync.store.outbox.pending_fates import JOIN_PENDING, fate_columns
 
 REPLACE, CORRECT = "replace", "correct"
 
 _LETTER = text(
-    "SELECT o.entity_type, o.entity_id, o.event_type, COALESCE(o.outcome, p.outcome) AS outcome FROM outbox_events o "
-    "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id WHERE o.host = :host AND o.id = :id"
+    f"SELECT o.entity_type, o.entity_id, o.event_type, {fate_columns('outcome')} FROM outbox_events o "
+    f"{JOIN_PENDING} WHERE o.host = :host AND o.id = :id"
 )
 
 

@@ -31,9 +31,9 @@ from oldhost_sync.store.ledger.reservation import (
     Candidate,
     Precedence,
     entry_of,
+    is_missing,
     is_new_loss,
-    was_lost,
-    why_lost,
+    why_missing,
 )
 from oldhost_sync.store.ledger.setting_apart import Pauses
 from oldhost_sync.store.ledger.statements import lock, lock_sending, write_sending
@@ -106,12 +106,12 @@ class MariaLedger:
         rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
         candidates = {row.id: Candidate.of(row) for row in rows}
         created = {change_id: row.ref.accepted_at_ms for change_id, row in candidates.items()}
-        lost = [each for each in change_ids if was_lost(created.get(each), accepted_at_ms.get(each))]
-        if any(is_new_loss(ledger, each, accepted_at_ms[each]) for each in lost):
-            return self._halt_for_loss(connection, lost[0], created.get(lost[0]))
+        missing = [each for each in change_ids if is_missing(created.get(each), accepted_at_ms.get(each))]
+        if any(is_new_loss(ledger, change_id, accepted_at_ms[change_id]) for change_id in missing):
+            return self._halt_for_loss(connection, missing[0], created.get(missing[0]))
         entries = Reservation()
-        for each in lost:
-            other = candidates.pop(each, None)
+        for change_id in missing:
+            other = candidates.pop(change_id, None)
             entries.older += [other.ref] if other is not None and other.outcome is None else []
         precedence, pauses = Precedence(connection, self._host, rows), Pauses(connection, self._host, ledger)
         fresh: list[Reserved] = []
@@ -140,7 +140,7 @@ class MariaLedger:
 
     def _in_flight(self, connection: Connection, fresh: Sequence[Reserved], candidate: Candidate) -> bool:
         entity = (candidate.entity_type, candidate.entity_id)
-        if any((one.entity_type, one.entity_id) == entity for one in fresh):
+        if any((bound.entity_type, bound.entity_id) == entity for bound in fresh):
             return True
         return bool(connection.exec_driver_sql(sql.ENTITY_IN_FLIGHT, (self._host, *entity)).scalar())
 
@@ -149,7 +149,7 @@ class MariaLedger:
             ledger = lock(connection, self._host, epoch)
             stored = connection.exec_driver_sql(sql.CREATED_AT, (change_id, self._host)).scalar()
             created = None if stored is None else unix_ms(stored)
-            if was_lost(created, accepted_at_ms) and is_new_loss(ledger, change_id, accepted_at_ms):
+            if is_missing(created, accepted_at_ms) and is_new_loss(ledger, change_id, accepted_at_ms):
                 return self._halt_for_loss(connection, change_id, created)
             if ledger.losses_accepted_at is not None and ledger.losses_accepted_id is None:
                 connection.exec_driver_sql(sql.ACCEPT_LOSSES, (change_id, self._host))
@@ -160,7 +160,7 @@ class MariaLedger:
             raise LedgerHalted(why)
 
     def _halt_for_loss(self, connection: Connection, change_id: int, created_at_ms: int | None) -> str:
-        why = why_lost(change_id, created_at_ms)
+        why = why_missing(change_id, created_at_ms)
         connection.exec_driver_sql(sql.HALT, (None, shortened(why), self._host))
         return why
 
@@ -170,8 +170,8 @@ class MariaLedger:
         statement = sql.INSERT_RESERVED + ", ".join([sql.RESERVED_VALUES] * len(fresh))
         values = [
             value
-            for one in fresh
-            for value in (self._host, one.nonce, one.idempotency_key, one.change_id, epoch, one.body)
+            for bound in fresh
+            for value in (self._host, bound.nonce, bound.idempotency_key, bound.change_id, epoch, bound.body)
         ]
         connection.exec_driver_sql(statement, tuple(values))
         moved = (next_nonce + len(fresh), self._host, epoch, next_nonce)

@@ -35,8 +35,9 @@ from oldhost_sync.oldhost.wire import operation_body, too_large
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
 from oldhost_sync.store.ledger.completion import Ending, payload_hash
-from oldhost_sync.store.ledger.statements import FATE, LEDGER_ROW, PENDING_FATE, LedgerRow
+from oldhost_sync.store.ledger.statements import LEDGER_ROW, LedgerRow
 from oldhost_sync.store.outbox.outstanding_changes import DEAD, OUTSTANDING, oldest_of
+from oldhost_sync.store.outbox.pending_fates import IS_PENDING, JOIN_PENDING, fate_columns
 from oldhost_sync.store.outbox.relay_queue import REF, as_ref, unix_ms
 from oldhost_sync.store.tables import outbox_events
 
@@ -108,12 +109,12 @@ def entry_of(
     return ChangeResult(change_id, ending.outcome.value, error=ending.error), ending
 
 
-def was_lost(created_at_ms: int | None, accepted_at_ms: int | None) -> bool:
+def is_missing(created_at_ms: int | None, accepted_at_ms: int | None) -> bool:
     """Whether the database lacks the change that the writer has, or has a different one under this id."""
     return accepted_at_ms is not None and created_at_ms != accepted_at_ms
 
 
-def why_lost(change_id: int, created_at_ms: int | None) -> str:
+def why_missing(change_id: int, created_at_ms: int | None) -> str:
     """The text of a halt. `created_at_ms`: of the change that now has this id, if there is one."""
     gone = "is not in the database"
     what = gone if created_at_ms is None else "is a different one in the database: its id was given out again"
@@ -167,10 +168,10 @@ def is_new_loss(ledger: LedgerRow, change_id: int, accepted_at_ms: int) -> bool:
 OLDER_MAX = 100
 DEAD_MAX = 20
 
-_EACH = ", ".join(
-    f"{oldest_of(each, outcome)} AS {name}_{each.value.lower()}"
+_OLDEST_BY_CLASS = ", ".join(
+    f"{oldest_of(cls, outcome)} AS {name}_{cls.value.lower()}"
     for name, outcome in (("older", OUTSTANDING), ("dead", DEAD))
-    for each in PriorityClass
+    for cls in PriorityClass
 )
 # The ledger keeps its rows as long as their changes: for a busy host 19 million rows in 90 days. A scalar subquery on a
 # named index reads a few of them. EXISTS may be materialized, and a list of states is not read as a range where the
@@ -184,8 +185,8 @@ _BOUND = (
 _IS_NEWER_BOUND = " OR ".join(_BOUND.format(status=status) for status in ("RESERVED", "SENT"))
 # For a candidate `o`: by class, its entity's oldest outstanding change and oldest dead letter.
 OLDEST = (
-    f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
-    "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
+    f"{_OLDEST_BY_CLASS}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host "
+    "AND p.entity_type = o.entity_type AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
     "EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = o.host "
     "AND n.entity_type = o.entity_type AND n.entity_id = o.entity_id AND n.change_id > o.id) "
     f"OR {_IS_NEWER_BOUND} AS is_passed"
@@ -193,23 +194,22 @@ OLDEST = (
 CANDIDATES = (
     "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, "
     "o.created_at, "
-    f"{FATE}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
+    f"{fate_columns('outcome', 'nonce', 'error')}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
     "EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = a.host "
     "AND n.entity_type = a.entity_type AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "
     f"r.nonce AS request_nonce, r.status, r.sends, r.body, {OLDEST} FROM outbox_events o "
     "LEFT JOIN applied_states a FORCE INDEX (PRIMARY) ON a.host = o.host AND a.entity_type = o.entity_type "
     "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
-    f"{LEDGER_ROW}{PENDING_FATE}WHERE o.host = %s AND o.id IN ({{ids}})"
+    f"{LEDGER_ROW}{JOIN_PENDING} WHERE o.host = %s AND o.id IN ({{ids}})"
 )
 _HAS_NONCE = (
     "((SELECT r.nonce FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) "
     "WHERE r.host = o.host AND r.change_id = o.id LIMIT 1) IS NOT NULL)"
 )
-_HAS_FATE = "EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
 _ENTITY = "o.host = %s AND o.entity_type = %s AND o.entity_id = %s"
 _OLDER_OF_CLASS = (
     f"SELECT {REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_status) WHERE {_ENTITY} AND o.outcome IS NULL "
-    f"AND o.priority_class = %s AND o.id < %s AND NOT {_HAS_NONCE} AND NOT {_HAS_FATE} ORDER BY o.id LIMIT %s"
+    f"AND o.priority_class = %s AND o.id < %s AND NOT {_HAS_NONCE} AND NOT {IS_PENDING} ORDER BY o.id LIMIT %s"
 )
 _NEXT_KEY = (
     f"SELECT o.event_type FROM outbox_events o FORCE INDEX (ix_outbox_events_key) WHERE {_ENTITY} "
@@ -220,11 +220,11 @@ _NEWEST_OF_KEY = (
     "AND a.entity_type = o.entity_type AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
     "AND a.change_id > o.id) AS is_stale FROM outbox_events o FORCE INDEX (ix_outbox_events_key) "
     f"WHERE {_ENTITY} AND o.processed_at IS NULL AND o.event_type = %s AND o.priority_class = 'LWW' "
-    f"AND NOT {_HAS_FATE} ORDER BY o.id DESC LIMIT 1"
+    f"AND NOT {IS_PENDING} ORDER BY o.id DESC LIMIT 1"
 )
 _DEAD = (
     f"SELECT o.id FROM outbox_events o WHERE {_ENTITY} AND o.outcome = 'DEAD' AND o.id < %s "
-    "AND o.priority_class = '{each}' ORDER BY o.id LIMIT %s"
+    "AND o.priority_class = '{cls}' ORDER BY o.id LIMIT %s"
 )
 _IS_RETRIED = "SELECT EXISTS (SELECT 1 FROM nonce_requests_archive WHERE host = %s AND change_id = %s AND reason = %s)"
 # A change that an operator retries is sent, whatever other dead letters its entity has.
@@ -265,7 +265,7 @@ class Precedence:
         """None: nothing. `binding`: the changes that get their nonces in the same transaction, before it."""
         row = self._rows[change_id]
         dead = (row.dead_emergency, row.dead_txn, row.dead_lww, row.dead_pending)
-        oldest_dead = min((each for each in dead if _is_older(each, row)), default=None)
+        oldest_dead = min((letter for letter in dead if _is_older(letter, row)), default=None)
         is_txn = row.priority_class == PriorityClass.TXN
         if is_txn and oldest_dead is not None and not self._is_retried(change_id):
             return Before(dead=self._dead(row))
@@ -285,17 +285,17 @@ class Precedence:
 
     def _is_passed_by(self, binding: Collection[int], row: Row[Any]) -> bool:
         newer = (self._rows[change_id] for change_id in binding if change_id > row.id)
-        return any((each.entity_type, each.entity_id) == (row.entity_type, row.entity_id) for each in newer)
+        return any(self._entity(other) == self._entity(row) for other in newer)
 
-    def _older(self, row: Row[Any], each: PriorityClass, dead: int | None = None) -> list[ChangeRef]:
+    def _older(self, row: Row[Any], cls: PriorityClass, dead: int | None = None) -> list[ChangeRef]:
         """Those older than the change, or than its dead letter: read once for all candidates of the entity, so that the
         first OLDER_MAX are there even if all candidates are among them.
         """
         of_entity = self._of_entity[self._entity(row)]
-        values = (*self._entity(row), each.value, dead or max(of_entity), OLDER_MAX + len(of_entity))
+        values = (*self._entity(row), cls.value, dead or max(of_entity), OLDER_MAX + len(of_entity))
         if values not in self._outstanding:
             found = self._connection.exec_driver_sql(_OLDER_OF_CLASS, values)
-            self._outstanding[values] = [as_ref(one) for one in found]
+            self._outstanding[values] = [as_ref(older) for older in found]
         return [ref for ref in self._outstanding[values] if ref.change_id < row.id]
 
     def _newest_of_keys(self, row: Row[Any]) -> list[ChangeRef]:
@@ -317,8 +317,8 @@ class Precedence:
 
     def _dead(self, row: Row[Any]) -> list[int]:
         ids: list[int] = [] if row.dead_pending is None else [row.dead_pending]
-        for each in PriorityClass:
-            statement = _DEAD.format(each=each.value)
+        for cls in PriorityClass:
+            statement = _DEAD.format(cls=cls.value)
             ids += self._connection.exec_driver_sql(statement, (*self._entity(row), row.id, DEAD_MAX)).scalars().all()
         return sorted(ids)[:DEAD_MAX]
 
@@ -339,9 +339,9 @@ def _is_older(change_id: int | None, row: Row[Any]) -> bool:
 IDS_AT_ONCE = 500
 
 
-def lost_changes(connection: Connection, host: str, refs: Sequence[ChangeRef]) -> list[ChangeRef]:
+def missing_changes(connection: Connection, host: str, refs: Sequence[ChangeRef]) -> list[ChangeRef]:
     """Those of `refs` that are missing, or whose id now belongs to another change, in the same order."""
-    lost = []
+    missing = []
     for start in range(0, len(refs), IDS_AT_ONCE):
         asked = refs[start : start + IDS_AT_ONCE]
         events = outbox_events.c
@@ -349,5 +349,5 @@ def lost_changes(connection: Connection, host: str, refs: Sequence[ChangeRef]) -
             events.host == host, events.id.in_([ref.change_id for ref in asked])
         )
         created = {change_id: unix_ms(at) for change_id, at in connection.execute(statement)}
-        lost += [ref for ref in asked if was_lost(created.get(ref.change_id), ref.accepted_at_ms)]
-    return lost
+        missing += [ref for ref in asked if is_missing(created.get(ref.change_id), ref.accepted_at_ms)]
+    return missing

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.oldhost.errors import Fenced, LedgerHalted, check
+from oldhost_sync.store.outbox.pending_fates import JOIN_PENDING, fate_columns
 
 LedgerRow: TypeAlias = Row[Any]
 SentRow: TypeAlias = Row[Any]
@@ -167,10 +168,6 @@ DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 
 # -------------------------------------------------------------------------------------------------------------- changes
 
-# A change's fate is in the outbox, or in `pending_fates` while its outbox row is locked.
-FATE = ", ".join(f"COALESCE(o.{name}, p.{name}) AS {name}" for name in ("outcome", "nonce", "error"))
-_UNPROVEN = "COALESCE(p.unproven, o.unproven) AS unproven"
-PENDING_FATE = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
 # Named indexes, as above: without them all of the host's ledger is read for each change.
 LEDGER_ROW = (
     "LEFT JOIN nonce_requests r FORCE INDEX (ix_nonce_requests_change) ON r.host = o.host AND r.change_id = o.id "
@@ -182,8 +179,9 @@ ENTITY_IN_FLIGHT = (
 )
 CREATED_AT = "SELECT created_at FROM outbox_events WHERE id = %s AND host = %s"
 FATES = (
-    f"SELECT o.id, {FATE}, {_UNPROVEN}, r.status, r.nonce AS request_nonce FROM outbox_events o "
-    f"{LEDGER_ROW}{PENDING_FATE}WHERE o.host = %s AND o.id IN ({{ids}}) ORDER BY o.id"
+    f"SELECT o.id, {fate_columns('outcome', 'nonce', 'error', 'unproven')}, r.status, r.nonce AS request_nonce "
+    "FROM outbox_events o "
+    f"{LEDGER_ROW}{JOIN_PENDING} WHERE o.host = %s AND o.id IN ({{ids}}) ORDER BY o.id"
 )
 
 

@@ -13,12 +13,13 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
+from oldhost_sync.store.outbox.pending_fates import IS_PENDING
 from oldhost_sync.store.outbox.relay_queue import BY_ENTITY, ITS_UNIT, REF_AND_PROPERTY, as_ref
 
 OUTSTANDING, DEAD = "IS NULL", "= 'DEAD'"
 
 
-def oldest_of(each: PriorityClass, outcome: str) -> str:
+def oldest_of(cls: PriorityClass, outcome: str) -> str:
     """SQL: the oldest change of a class and outcome (OUTSTANDING or DEAD) of the entity of the row `o` of
     `outbox_events`: its id, or NULL. It reads one row of an index, however many the entity has.
 
@@ -28,7 +29,7 @@ def oldest_of(each: PriorityClass, outcome: str) -> str:
     return (
         "(SELECT x.id FROM outbox_events x FORCE INDEX (ix_outbox_events_status) "
         f"WHERE x.host = o.host AND x.outcome {outcome} AND x.entity_type = o.entity_type "
-        f"AND x.entity_id = o.entity_id AND x.priority_class = '{each.value}' ORDER BY x.id LIMIT 1)"
+        f"AND x.entity_id = o.entity_id AND x.priority_class = '{cls.value}' ORDER BY x.id LIMIT 1)"
     )
 
 
@@ -43,7 +44,7 @@ _BY_ID = "FORCE INDEX (ix_outbox_events_outstanding)"
 
 # No dead letter of its entity is before it. Looked up for each TXN change; a list of all dead letters of the host would
 # be made anew for each page, in seconds if they are 100,000.
-_NONE_DEAD = " AND ".join(f"COALESCE({oldest_of(each, DEAD)}, o.id) >= o.id" for each in PriorityClass)
+_NONE_DEAD = " AND ".join(f"COALESCE({oldest_of(cls, DEAD)}, o.id) >= o.id" for cls in PriorityClass)
 _IS_FREE = (
     f"(o.priority_class <> 'TXN' OR {_NONE_DEAD} AND (SELECT r.change_id FROM pending_fates r WHERE r.host = o.host "
     "AND r.entity_type = o.entity_type AND r.entity_id = o.entity_id AND r.outcome = 'DEAD' AND r.change_id < o.id "
@@ -59,9 +60,7 @@ _FREE = (
     f"WHERE {{which}} AND o.id <= :last_id AND {_IS_FREE} ORDER BY o.id LIMIT :limit"
 )
 
-# A change with a pending fate has a fate.
-_NO_FATE = "NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
-_OUTSTANDING = f"o.host = :host AND o.processed_at IS NULL AND o.id > :after_id AND {_NO_FATE}"
+_OUTSTANDING = f"o.host = :host AND o.processed_at IS NULL AND o.id > :after_id AND NOT {IS_PENDING}"
 # Rows with a `relayed_at` in the future were relayed before the clock was set back.
 _QUIET = (
     _OUTSTANDING + " AND (o.relayed_at <= UTC_TIMESTAMP(6) - INTERVAL :quiet_us MICROSECOND "
@@ -69,7 +68,7 @@ _QUIET = (
 )
 _OF_ENTITY = (
     "o.host = :host AND o.entity_type = :entity_type AND o.entity_id = :entity_id AND o.processed_at IS NULL "
-    f"AND o.id > :after_id AND {_NO_FATE}"
+    f"AND o.id > :after_id AND NOT {IS_PENDING}"
 )
 
 
@@ -94,7 +93,7 @@ _ENTITY = Scan.of(_OF_ENTITY, BY_ENTITY)
 _EMERGENCIES = text(
     f"SELECT {REF_AND_PROPERTY} FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) {ITS_UNIT} "
     "WHERE o.host = :host "
-    f"AND o.processed_at IS NULL AND o.priority_class = 'EMERGENCY' AND o.id > :after_id AND {_NO_FATE} "
+    f"AND o.processed_at IS NULL AND o.priority_class = 'EMERGENCY' AND o.id > :after_id AND NOT {IS_PENDING} "
     "ORDER BY o.id LIMIT :limit"
 )
 _OLDER = text(
@@ -105,7 +104,7 @@ _OLDER = text(
     f"JOIN outbox_events o {BY_ENTITY} "
     "ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
     f"AND o.processed_at IS NULL AND o.id < e.id {ITS_UNIT} "
-    f"WHERE o.priority_class <> 'EMERGENCY' AND {_IS_FREE} AND {_NO_FATE} ORDER BY o.id LIMIT :limit"
+    f"WHERE o.priority_class <> 'EMERGENCY' AND {_IS_FREE} AND NOT {IS_PENDING} ORDER BY o.id LIMIT :limit"
 )
 
 DEAD_LETTERS = (

@@ -32,6 +32,9 @@ RAISE_SEQUENCE = "UPDATE nonce_ledger SET fate_sequence = fate_sequence + 1 WHER
 NONE_PENDING = (
     "NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = outbox_events.host AND p.change_id = outbox_events.id)"
 )
+# For queries of the outbox's row `o`.
+IS_PENDING = "EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
+JOIN_PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id"
 _KEEP = (
     "INSERT INTO pending_fates "
     "(host, change_id, entity_type, entity_id, outcome, nonce, superseded_by, error, unproven, decided_at) "
@@ -54,6 +57,14 @@ _FATE = (
     "WHERE host = %s AND change_id = %s"
 )
 _FORGET = "DELETE FROM pending_fates WHERE host = %s AND change_id = %s"
+
+
+def fate_columns(*names: str) -> str:
+    """SQL: these columns of a fate, wherever it is, in a query of `o` with JOIN_PENDING. The pending one first: the
+    outbox's `unproven` is never NULL.
+    """
+    pending = {"processed_at": "decided_at"}
+    return ", ".join(f"COALESCE(p.{pending.get(name, name)}, o.{name}) AS {name}" for name in names)
 
 
 def listed(change_ids: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.columns import UtcDateTime, like_pattern
-from oldhost_sync.store.outbox.pending_fates import IDS_MAX
+from oldhost_sync.store.outbox.pending_fates import IDS_MAX, JOIN_PENDING, fate_columns
 
 # ---------------------------------------------------------------------------------------------------- scheduled changes
 
@@ -124,14 +124,12 @@ _NEXT = text(
 _OUTCOME = "COALESCE(o.outcome, p.outcome)"
 _ROWS = (
     "SELECT o.id AS change_id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.priority_class, "
-    f"o.source, o.created_at AS accepted_at, o.relayed_at, {_OUTCOME} AS outcome, "
-    "COALESCE(o.processed_at, p.decided_at) AS processed_at, COALESCE(o.superseded_by, p.superseded_by) AS "
-    "superseded_by, COALESCE(o.error, p.error) AS error, COALESCE(o.nonce, p.nonce) AS nonce, "
-    "COALESCE(p.unproven, o.unproven) AS unproven, "
+    f"o.source, o.created_at AS accepted_at, o.relayed_at, "
+    f"{fate_columns('outcome', 'processed_at', 'superseded_by', 'error', 'nonce', 'unproven')}, "
     "(SELECT MAX(r.nonce) FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) WHERE r.host = o.host "
     "AND r.change_id = o.id AND r.status IN ('RESERVED', 'SENT')) AS bound "
     "FROM outbox_events o FORCE INDEX (PRIMARY) "
-    "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
+    f"{JOIN_PENDING} "
     "WHERE o.id IN :ids AND o.host = :host{conditions} ORDER BY o.id DESC"
 )
 _CONDITIONS = {

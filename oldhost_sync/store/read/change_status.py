@@ -21,6 +21,7 @@ from oldhost_sync.store.intake.replacement import CORRECT, REPLACE
 from oldhost_sync.store.ledger.completion import SUPERSEDING
 from oldhost_sync.store.ledger.setting_apart import rest_of_pause_ms
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
+from oldhost_sync.store.outbox.pending_fates import IS_PENDING, JOIN_PENDING
 from oldhost_sync.store.read.change_feed import EPOCH
 from oldhost_sync.store.read.change_list import unconfirmed, unsure
 from oldhost_sync.store.tables import (
@@ -122,7 +123,7 @@ _CHANGE = (
 _LOOKED_AT_MAX = 500
 _SUPERSEDED = text(
     "SELECT id FROM (SELECT o.id, o.superseded_by, p.superseded_by AS pending FROM outbox_events o "
-    "FORCE INDEX (ix_outbox_events_entity) LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
+    f"FORCE INDEX (ix_outbox_events_entity) {JOIN_PENDING} "
     "WHERE o.host = :host AND o.entity_type = :entity_type AND o.entity_id = :entity_id AND o.id < :id "
     f"ORDER BY o.id DESC LIMIT {_LOOKED_AT_MAX}) older WHERE superseded_by = :id OR pending = :id ORDER BY id DESC"
 )
@@ -136,7 +137,7 @@ _OLDEST_LETTER = text(
 )
 _OLDER = text(
     f"SELECT COUNT(*) FROM outbox_events o FORCE INDEX (ix_outbox_events_status) WHERE {_PRECEDING} "
-    "AND o.outcome IS NULL AND NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
+    f"AND o.outcome IS NULL AND NOT {IS_PENDING}"
 )
 _KEY_OF_ID = text("SELECT idempotency_key FROM outbox_events WHERE host = :host AND id = :id")
 

@@ -7,9 +7,10 @@ beginning (store/dead_letter_alerts.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Select, bindparam, func, select, text
@@ -89,7 +90,7 @@ def list_groups(connection: Connection, host: str) -> LetterGroups:
     groups: dict[str, LetterGroup] = {}
     entities: dict[str, dict[tuple[str, str], int]] = {}
     for letter in letters[:LETTERS_MAX]:
-        reason = _reason(letter.error)
+        reason = cause_of(letter.error, REASON_LENGTH_MAX)
         group = groups.setdefault(reason, LetterGroup(reason, letter.error or "", oldest_at=letter.rejected_at))
         group.letters += 1
         group.newest_id = letter.id
@@ -108,23 +109,13 @@ def list_groups(connection: Connection, host: str) -> LetterGroups:
     return LetterGroups(shown, len(others), other_letters, more=len(letters) > LETTERS_MAX)
 
 
-def _reason(error: str | None) -> str:
-    return cause_of(error, REASON_LENGTH_MAX)
-
-
 def ids_of_group(
     connection: Connection, host: str, reason: str, *, after_id: int = 0, up_to: int | None = None, limit: int
 ) -> list[int]:
     """The oldest `limit` letters of a group with ids above `after_id` and up to `up_to`; reads at most LETTERS_MAX."""
     letters = connection.execute(_LETTERS, {"host": host, "after": after_id, "limit": LETTERS_MAX})
-    return _first(
-        (row.id for row in letters if _reason(row.error) == reason and (up_to is None or row.id <= up_to)),
-        limit,
-    )
-
-
-def _first(ids: Iterable[int], limit: int) -> list[int]:
-    return [change_id for _, change_id in zip(range(limit), ids, strict=False)]
+    of_group = (row.id for row in letters if cause_of(row.error, REASON_LENGTH_MAX) == reason)
+    return list(islice((change_id for change_id in of_group if up_to is None or change_id <= up_to), limit))
 
 
 def _held_behind(connection: Connection, change_ids: Sequence[int]) -> dict[int, int]:

@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.completion import UNKNOWN, payload_hash
+from oldhost_sync.store.outbox.pending_fates import IS_PENDING
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
     entities,
@@ -289,10 +290,7 @@ _PAYLOADS = text("SELECT id, payload FROM outbox_events WHERE host = :host AND i
     bindparam("ids", expanding=True)
 )
 _NAMED = "o.host = :host AND o.entity_type = :type AND o.entity_id = :id"
-_NO_FATE = (
-    f"{_NAMED} AND o.outcome IS NULL AND NOT EXISTS "
-    "(SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
-)
+_NO_FATE = f"{_NAMED} AND o.outcome IS NULL AND NOT {IS_PENDING}"
 _OUTSTANDING = text(
     f"SELECT COUNT(*) FROM (SELECT 1 FROM outbox_events o {_BY_STATUS} WHERE {_NO_FATE} LIMIT :limit) counted"
 )

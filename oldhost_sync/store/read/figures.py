@@ -24,6 +24,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.alert_kinds import SEVERITIES
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
+from oldhost_sync.store.outbox.pending_fates import IS_PENDING
 from oldhost_sync.store.outbox.relay_queue import held_back_up_to
 from oldhost_sync.store.tables import load_samples
 
@@ -60,9 +61,8 @@ _NOW = text(
     f"SELECT UTC_TIMESTAMP(6) AS now, {_BACKLOG}, "
     "(SELECT MAX(TIMESTAMPDIFF(MICROSECOND, e.created_at, UTC_TIMESTAMP(6)) DIV 1000) FROM (SELECT o.created_at "
     "FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = :host AND o.processed_at IS NULL "
-    "AND o.priority_class = 'EMERGENCY' AND NOT EXISTS "
-    "(SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id) "
-    f"LIMIT {EMERGENCIES_MAX}) e) AS waiting_ms, "
+    "AND o.priority_class = 'EMERGENCY' "
+    f"AND NOT {IS_PENDING} LIMIT {EMERGENCIES_MAX}) e) AS waiting_ms, "
     "COALESCE((SELECT fate_sequence FROM nonce_ledger WHERE host = :host), 0) AS fates, "
     f"(SELECT CASE WHEN halted IS NOT NULL THEN 'HALTED' WHEN {BAN_LEFT_MS} > 0 THEN 'BANNED' END "
     "FROM nonce_ledger WHERE host = :host) AS stopped, "

@@ -44,7 +44,7 @@ class HaltDecision:
     decided_at: datetime
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         """For people."""
         decided = f"{self.operator} decided about the halt at {instant(self.decided_at)}: {self.mode}."
         return f"{decided} The writer acts on it as soon as it can ask OldHost."

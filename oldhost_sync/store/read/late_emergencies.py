@@ -21,6 +21,7 @@ from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.policy.rules.promise import APPLIED_BOUNDS_MS, Incident, Late
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.outbox.books import move_cursor
+from oldhost_sync.store.outbox.pending_fates import IS_PENDING
 
 # The histogram's row for waits above the largest bound.
 LONGER_MS = 2**62
@@ -31,7 +32,7 @@ SEQUENCES_MAX = 500
 # Older fates that the relay numbers late do not raise alerts.
 NEWS_DAYS = 1
 
-_LOOK = text(
+_HOST_STATES = text(
     "SELECT l.host, COALESCE(n.fate_sequence, 0) AS fates, UTC_TIMESTAMP(6) AS now, EXISTS ("
     "SELECT 1 FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = l.host "
     "AND o.processed_at IS NULL AND o.priority_class = 'EMERGENCY') AS emergencies "
@@ -41,8 +42,8 @@ _WAITING = text(
     "SELECT o.id, o.relayed_at IS NULL AS unrelayed, "
     "TIMESTAMPDIFF(MICROSECOND, o.created_at, UTC_TIMESTAMP(6)) DIV 1000 AS ms "
     "FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = :host AND o.processed_at IS NULL "
-    "AND o.priority_class = 'EMERGENCY' AND NOT EXISTS "
-    "(SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id) LIMIT :limit"
+    "AND o.priority_class = 'EMERGENCY' "
+    f"AND NOT {IS_PENDING} LIMIT :limit"
 )
 _FATES = text(
     "SELECT o.id, o.priority_class, o.outcome, "
@@ -119,9 +120,9 @@ class Breaches:
     worst_ms: int
 
 
-def look(connection: Connection, owner: str) -> tuple[dict[str, HostState], float | None]:
+def host_states(connection: Connection, owner: str) -> tuple[dict[str, HostState], float | None]:
     """The state of each host whose lease `owner` holds; and the database's clock in seconds, if it holds any."""
-    found = connection.execute(_LOOK, {"owner": owner}).all()
+    found = connection.execute(_HOST_STATES, {"owner": owner}).all()
     now_s = found[0].now.replace(tzinfo=UTC).timestamp() if found else None
     return {row.host: HostState(bool(row.emergencies), int(row.fates)) for row in found}, now_s
 
@@ -221,7 +222,7 @@ NOTHING_SENT = "no fault found; nothing else was sent meanwhile"
 _OPERATIONS, _SESSIONS, _ALERTS_LOOKED_AT = 40, 5, 50
 
 _BEGAN = "UTC_TIMESTAMP(6) - INTERVAL :us MICROSECOND"
-_STOPS = text(f"SELECT halted, banned_until > {_BEGAN} AS banned FROM nonce_ledger WHERE host = :host")
+_BLOCKERS = text(f"SELECT halted, banned_until > {_BEGAN} AS banned FROM nonce_ledger WHERE host = :host")
 _PAUSE = text(
     "SELECT operator, reason FROM operator_audit FORCE INDEX (ix_operator_audit_action) "
     "WHERE host = :host AND action = 'pause' AND NOT EXISTS (SELECT 1 FROM operator_audit r "
@@ -268,7 +269,7 @@ def late_cause(connection: Connection, host: str, *, waited_ms: int, unrelayed: 
     `unrelayed` of the `waiting` emergencies were not handed to the writer yet.
     """
     values = {"host": host, "us": waited_ms * 1000}
-    for cause in _stops(connection, values):
+    for cause in _blockers(connection, values):
         return cause
     if unrelayed:
         return f"{unrelayed} of {waiting} could not be handed to the writer yet"
@@ -284,11 +285,11 @@ def no_fault(connection: Connection, host: str, *, waited_ms: int, own: Collecti
     return OTHERS_FIRST if set(answered) - set(own) else NOTHING_SENT
 
 
-def _stops(connection: Connection, values: dict[str, object]) -> Iterator[str]:
-    stops = connection.execute(_STOPS, values).one_or_none()
-    if stops is not None and stops.halted:
-        yield f"a halt: {stops.halted}"
-    if stops is not None and stops.banned:
+def _blockers(connection: Connection, values: dict[str, object]) -> Iterator[str]:
+    blockers = connection.execute(_BLOCKERS, values).one_or_none()
+    if blockers is not None and blockers.halted:
+        yield f"a halt: {blockers.halted}"
+    if blockers is not None and blockers.banned:
         yield "a ban by OldHost"
     pause = connection.execute(_PAUSE, values).one_or_none()
     if pause is not None:

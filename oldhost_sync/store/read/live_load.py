@@ -16,6 +16,7 @@ from oldhost_sync.store.audit import AuditedAct, current_pause
 from oldhost_sync.store.intake.rules import rules_of
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.outbox.outstanding_changes import dead_letters, outstanding_page
+from oldhost_sync.store.outbox.pending_fates import IS_PENDING
 from oldhost_sync.store.outbox.relay_queue import ITS_UNIT, as_ref
 from oldhost_sync.store.tables import nonce_ledger
 
@@ -52,7 +53,7 @@ def read_persisted_state(connection: Connection, host: str) -> PersistedState:
     )
 
 
-def stops(connection: Connection, host: str) -> tuple[AuditedAct | None, bool]:
+def blockers(connection: Connection, host: str) -> tuple[AuditedAct | None, bool]:
     """The pause, if the writer is paused (with who paused it); and whether the ledger is halted."""
     halted = connection.execute(select(nonce_ledger.c.halted).where(nonce_ledger.c.host == host)).scalar()
     return current_pause(connection, host), halted is not None
@@ -118,7 +119,7 @@ def read_live_load(connection: Connection, host: str, at_most: int = CHANGES_MAX
         after_id, more = page.last_id, page.more
     scheduled = _scheduled(connection, host, at_most)
     state = read_persisted_state(connection, host)
-    paused, halted = stops(connection, host)
+    paused, halted = blockers(connection, host)
     stopped = "it is halted until `resolve`" if halted else f"it is paused by {paused.operator}" if paused else ""
     return LiveLoad(
         now_ms=int(now.replace(tzinfo=UTC).timestamp() * 1000),
@@ -148,8 +149,8 @@ _OF_CLASS = (
     "(SELECT '{cls}' AS name, COUNT(*) AS depth, "
     "GREATEST(0, COALESCE(TIMESTAMPDIFF(MICROSECOND, MIN(w.created_at), UTC_TIMESTAMP(6)), 0)) DIV 1000 AS oldest_ms "
     "FROM (SELECT o.created_at FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = :host "
-    "AND o.processed_at IS NULL AND o.priority_class = '{cls}' AND NOT EXISTS "
-    f"(SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id) LIMIT {LANE_COUNTED_MAX}) w)"
+    "AND o.processed_at IS NULL AND o.priority_class = '{cls}' "
+    f"AND NOT {IS_PENDING} LIMIT {LANE_COUNTED_MAX}) w)"
 )
 _LANES = text(" UNION ALL ".join(_OF_CLASS.format(cls=cls.value) for cls in PriorityClass))
 

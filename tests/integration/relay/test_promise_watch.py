@@ -371,7 +371,7 @@ def test_a_look_reads_what_waits_and_not_the_backlog(engine: Engine, stage: Stag
     stage.looks(0)
     with engine.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        found, _ = late_emergencies.look(connection, "one")
+        found, _ = late_emergencies.host_states(connection, "one")
         assert found[HOST].emergencies
         assert len(late_emergencies.waiting_emergencies(connection, HOST)) == 50
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()

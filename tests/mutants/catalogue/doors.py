@@ -54,7 +54,7 @@ MUTANTS = (
     # -------------------------------------------------------------------------------- in an application's transaction
     Mutant(
         "what was written before an error that the caller catches stays",
-        (Patch(RECORDER, "            connection.exec_driver_sql(_TAKE_BACK)\n", "            pass\n"),),
+        (Patch(RECORDER, "            connection.exec_driver_sql(_ROLL_BACK)\n", "            pass\n"),),
         levels=(CALLERS_ERRORS,),
     ),
     Mutant(
