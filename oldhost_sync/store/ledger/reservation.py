@@ -186,7 +186,8 @@ _IS_NEWER_BOUND = " OR ".join(_BOUND.format(status=status) for status in ("RESER
 # For a candidate `o`: by class, its entity's oldest outstanding change and oldest dead letter.
 OLDEST = (
     f"{_OLDEST_BY_CLASS}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host "
-    "AND p.entity_type = o.entity_type AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
+    "AND p.entity_type = o.entity_type AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' "
+    "AND p.change_id < o.id) AS dead_pending, "
     "EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = o.host "
     "AND n.entity_type = o.entity_type AND n.entity_id = o.entity_id AND n.change_id > o.id) "
     f"OR {_IS_NEWER_BOUND} AS is_passed"
