@@ -29,8 +29,14 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from oldhost_sync.policy.rules.alert_kinds import runbook
-from oldhost_sync.store.alert_events import AlertEvent, hosts_with_undelivered, mark_delivered, undelivered
-from oldhost_sync.store.alert_lock import SILENT_SECONDS_MAX, held_lock
+from oldhost_sync.store.alert_events import (
+    SILENT_SECONDS_MAX,
+    AlertEvent,
+    held_lock,
+    hosts_with_undelivered,
+    mark_delivered,
+    undelivered,
+)
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import run_in_transaction
 

@@ -58,9 +58,8 @@ from oldhost_sync.temporal.search_attributes import Registration
 from oldhost_sync.traces.tracer import Tracer, role_tracer
 from oldhost_sync.user_errors import refuse_arguments
 from oldhost_sync.worker.readiness import watch_readiness
-from oldhost_sync.worker.relay_watch import RelayWatch
 from oldhost_sync.worker.release_watch import ReleaseWatch
-from oldhost_sync.worker.watch import others_watched
+from oldhost_sync.worker.watch import RelayWatch, others_watched
 from workflows.messages import TASK_QUEUE, session_task_queue
 from workflows.nightly_resync import NightlyResyncWorkflow
 from workflows.sync_writer import SyncWriterWorkflow

@@ -1,21 +1,33 @@
 """The events for the webhook: each opening, escalation and closing of an alert is a row with the alert's state then.
 
 So nothing is lost that happens while an earlier event is being posted, and an event posted twice has the same content.
+An advisory lock elects one sender for each host, for efficiency only: a sender that loses its connection loses the
+lock, another process takes over, and an event may be sent twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Literal
 
 from sqlalchemy import func, insert, select, text, update
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from oldhost_sync.store.tables import alert_events, alerts
 
 NOW = text("UTC_TIMESTAMP(6)")
+# Lock names are server-wide, and several databases may have a host of this name; a name has at most 64 characters.
+_NAME = "CONCAT('oldhost-sync-alerts:', MD5(CONCAT(DATABASE(), '/', %s)))"
+_CLAIM = f"SELECT GET_LOCK({_NAME}, 0)"
+_RELEASE = f"SELECT RELEASE_LOCK({_NAME})"
+# The server disconnects a frozen holder after this time; otherwise no event would be sent while it stays frozen. A
+# working holder is silent for as long as a webhook may take (oldhost_sync/delivery.py), which is shorter.
+SILENT_SECONDS_MAX = 40
+
 Event = Literal["opened", "escalated", "closed"]
 
 
@@ -117,3 +129,28 @@ def mark_delivered(connection: Connection, event: AlertEvent) -> None:
         alert_events.c.alert_id == event.alert_id, alert_events.c.delivered_at.is_(None)
     )
     connection.execute(update(alerts).where(alerts.c.id == event.alert_id, ~waits.exists()).values(delivered_at=NOW))
+
+
+@contextmanager
+def held_lock(engine: Engine, host: str) -> Iterator[Connection | None]:
+    """The connection that holds the lock, for the holder's short transactions; None if another process holds it."""
+    with engine.connect() as connection:
+        raw = connection.connection.dbapi_connection
+        connection.detach()  # removed from the pool and closed at the end, which also releases the lock
+        try:
+            connection.exec_driver_sql(f"SET SESSION wait_timeout = {SILENT_SECONDS_MAX}")
+            held = connection.exec_driver_sql(_CLAIM, (host,)).scalar_one() == 1
+            connection.commit()
+            yield connection if held else None
+            if held:
+                connection.exec_driver_sql(_RELEASE, (host,))
+                connection.commit()
+        finally:
+            if connection.invalidated and raw is not None:
+                _close(raw)
+
+
+def _close(raw: DBAPIConnection) -> None:
+    """SQLAlchemy drops a detached connection that failed, without closing it."""
+    with suppress(Exception):
+        raw.close()

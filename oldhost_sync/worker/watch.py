@@ -1,8 +1,11 @@
-"""Each worker watches the next one, and tells the writers when that one's process has ended.
+"""Workers watch each other, and whether relays serve their hosts.
 
-Otherwise a writer learns it from Temporal's timeouts, after 2 to 6 s, and its workflow tasks are offered to the dead
-process for a second. It is only a hint: without it, or if it is wrong, the timeouts and the ledger's epoch do what they
-always do. The workers form a ring by their names, so that each one is watched, by one connection each.
+Each worker watches the next one, and tells the writers when that one's process has ended. Otherwise a writer learns it
+from Temporal's timeouts, after 2 to 6 s, and its workflow tasks are offered to the dead process for a second. It is
+only a hint: without it, or if it is wrong, the timeouts and the ledger's epoch do what they always do. The workers form
+a ring by their names, so that each one is watched, by one connection each.
+
+Relays tell of a missing worker, and only workers can tell of a missing relay, since they post alerts, too.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,9 +29,13 @@ from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.probes.health import running_during
+from oldhost_sync.store.alerts import keep_condition
 from oldhost_sync.store.engine import create_engine, require_primary
 from oldhost_sync.store.errors import StoreError, is_passing
+from oldhost_sync.store.outbox.relay_queue import unserved_hosts
+from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.workers import WorkerPresence, hold, is_free
 from oldhost_sync.temporal.writer_health import RPC_TIMEOUT
 from workflows.messages import session_task_queue, workflow_id
@@ -43,6 +51,12 @@ WAIT_SECONDS = 2.0
 TAKEN_AGAIN_SECONDS = 0.3
 # Hosts told at the same time.
 TOLD_AT_A_TIME = 5
+# Longer than a relay's lease lasts without it, and than a single relay needs to be replaced.
+RELAYS_LOOK_SECONDS = 20.0
+UNSERVED = "no-relay"
+_UNSERVED = Fact(
+    "changes wait, and no relay serves this host: start one, or name the host in the relays' SYNC_OLDHOST_URLS"
+)
 
 
 def in_ring(own: str, others: Iterable[str]) -> list[str]:
@@ -169,3 +183,41 @@ class WorkerWatch:
 
     async def _do(self, blocking: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.threads, blocking)
+
+
+@dataclass(eq=False)
+class RelayWatch:
+    """Reports hosts of this worker that no relay serves. `clock`: seconds, monotonic."""
+
+    engine: Engine
+    hosts: Sequence[str]
+    clock: Callable[[], float] = time.monotonic
+    _conditions: Conditions = field(default_factory=Conditions)
+
+    async def watch(self) -> None:
+        """Look repeatedly, until cancelled. Raises errors that nobody foresaw."""
+        while True:
+            try:
+                await asyncio.to_thread(self.look)
+            except StoreError as error:
+                logger.debug("can't look whether relays are at work: %s", error)
+            await asyncio.sleep(RELAYS_LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Look once. Raises the store's errors."""
+        now = self.clock()
+        unserved = run_in_transaction(self.engine, unserved_hosts, attempts=1)
+        for host in self.hosts:
+            self._conditions.found(host, UNSERVED, _UNSERVED if host in unserved else None, now)
+        steps = self._conditions.due(now)
+        if not steps:
+            return
+
+        def keep(connection: Connection) -> list[str]:
+            return [keep_condition(connection, step) for step in steps]
+
+        news = run_in_transaction(self.engine, keep, attempts=1)
+        for step, line in zip(steps, news, strict=True):
+            self._conditions.written(step, now)
+            if line:
+                logger.warning(line)

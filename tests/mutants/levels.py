@@ -40,6 +40,7 @@ WATCHES = _tests("unit tests of the relay", "tests/unit/relay", "tests/unit/temp
 DELIVERY = _tests("unit tests of the delivery", "tests/unit/test_delivery.py")
 STACK = _tests("unit tests of the stack", "tests/unit/stack")
 CONFORMANCE = _tests("ledger conformance", "tests/conformance/test_simulated_ledger.py")
+CONDITIONS = _tests("unit tests of conditions", "tests/unit/policy/test_conditions.py")
 NO_RELAY = _tests("real MariaDB, no relay", "tests/integration/store/test_relay_watch.py")
 ACCOUNT = _tests("real MariaDB, its account", "tests/integration/store/test_account.py")
 OUTBOX = _tests("real MariaDB, outbox", "tests/integration/store/test_recording.py")

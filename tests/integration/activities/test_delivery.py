@@ -28,7 +28,7 @@ from oldhost_sync.delivery import (
 )
 from oldhost_sync.roles import alert_delivery, worker
 from oldhost_sync.settings import load_settings
-from oldhost_sync.store import alert_lock
+from oldhost_sync.store import alert_events
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.temporal.client import TemporalUnavailable
@@ -234,15 +234,15 @@ def test_two_workers_do_not_both_tell(world: MariaWorld, webhook: Webhook) -> No
 
 def test_a_claim_ends_with_its_holders_connection_and_a_frozen_holder_is_hung_up_on(world: MariaWorld) -> None:
     def fail_under_a_claim() -> None:
-        with alert_lock.held_lock(world.engine, HOST) as connection:
+        with alert_events.held_lock(world.engine, HOST) as connection:
             assert connection is not None
-            assert connection.exec_driver_sql("SELECT @@wait_timeout").scalar_one() == alert_lock.SILENT_SECONDS_MAX
+            assert connection.exec_driver_sql("SELECT @@wait_timeout").scalar_one() == alert_events.SILENT_SECONDS_MAX
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail_under_a_claim()
     # The server hears of a closed connection in its own time; this waits for that.
-    assert world.read(f"SELECT GET_LOCK({alert_lock._NAME}, 5)", HOST) == [(1,)]
+    assert world.read(f"SELECT GET_LOCK({alert_events._NAME}, 5)", HOST) == [(1,)]
 
 
 def test_a_worker_that_lost_its_claim_stops_telling(world: MariaWorld, webhook: Webhook) -> None:

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.worker.relay_watch import LOOK_SECONDS, RelayWatch
+from oldhost_sync.worker.watch import RELAYS_LOOK_SECONDS, RelayWatch
 from tests.integration.store.writing import HOST, change_sql, recorded, register
 
 pytestmark = pytest.mark.mariadb
@@ -23,7 +23,7 @@ class Watch:
 
     def look(self) -> None:
         self.watch.look()
-        self.now += LOOK_SECONDS
+        self.now += RELAYS_LOOK_SECONDS
 
 
 def alerts(engine: Engine) -> list[tuple[str, str, str, bool]]:

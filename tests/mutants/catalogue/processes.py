@@ -6,6 +6,7 @@ from tests.mutants.levels import (
     ACTIVITIES,
     BY_HAND,
     CLOCK_SET_BACK,
+    CONDITIONS,
     DELIVERY,
     ENDED_WORKERS,
     FAILING_RELAYS,
@@ -163,8 +164,28 @@ MUTANTS = (
     ),
     Mutant(
         "nobody tells that all relays are gone",
-        (Patch("oldhost_sync/worker/relay_watch.py", "_UNSERVED if host in unserved else None", "None"),),
+        (Patch("oldhost_sync/worker/watch.py", "_UNSERVED if host in unserved else None", "None"),),
         levels=(NO_RELAY,),
+    ),
+    Mutant(
+        "a fact opens its alert at once",
+        (Patch("oldhost_sync/policy/rules/conditions.py", "now >= since + KINDS[kind].opens_after_s", "True"),),
+        levels=(CONDITIONS,),
+    ),
+    Mutant(
+        "a fact that was interrupted counts as lasting",
+        (Patch("oldhost_sync/policy/rules/conditions.py", "condition.since = None if fact is None else since", "condition.since = since"),),
+        levels=(CONDITIONS,),
+    ),
+    Mutant(
+        "an alert that an earlier process opened stays open",
+        (Patch("oldhost_sync/policy/rules/conditions.py", "condition.due = step if lasts and (step != condition.written or is_old) else None", "condition.due = step if lasts and step.fact and (step != condition.written or is_old) else None"),),
+        levels=(CONDITIONS,),
+    ),
+    Mutant(
+        "a fact from before an outage is told after it",
+        (Patch("oldhost_sync/policy/rules/conditions.py", "now <= condition.reported_at + _fresh_seconds(kind)", "True"),),
+        levels=(CONDITIONS,),
     ),
     Mutant(
         "nobody tells of a relay that fails",

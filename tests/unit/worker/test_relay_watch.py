@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
-from oldhost_sync.worker import relay_watch
-from oldhost_sync.worker.relay_watch import RelayWatch
+from oldhost_sync.worker import watch as watch_module
+from oldhost_sync.worker.watch import RelayWatch
 
 
 def test_a_database_that_is_away_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,6 +20,6 @@ def test_a_database_that_is_away_does_not_end_it(monkeypatch: pytest.MonkeyPatch
         raise next(answers)
 
     monkeypatch.setattr(watch, "look", look)
-    monkeypatch.setattr(relay_watch, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(watch_module, "RELAYS_LOOK_SECONDS", 0.0)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(watch.watch())
