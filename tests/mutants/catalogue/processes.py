@@ -94,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         "the watchdog starts no writer",
-        (Patch("oldhost_sync/relay/watchdog.py", "                if judged.start:\n", "                if False:\n"),),
+        (Patch("oldhost_sync/relay/watchdog.py", "return Judgement(kind, why, start, ", "return Judgement(kind, why, False, "),),
         levels=(WATCHES,),
     ),
     Mutant(
