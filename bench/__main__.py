@@ -9,14 +9,49 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.measurements import MEASUREMENTS
+from bench import (
+    activations,
+    batch_route,
+    burst,
+    busy,
+    emergency,
+    hosts,
+    idle,
+    kill,
+    lost_replies,
+    machine_cost,
+    peak,
+    reply_timeout,
+    session_rate,
+    skew,
+    waiting,
+)
 from bench.report import targets_table, to_markdown, write
 from bench.result import Result
 from bench.stage import ROOT, Stage
 
+# In the order in which they run.
+MEASUREMENTS: dict[str, Callable[[Stage], Result]] = {
+    "machine": machine_cost.measure,
+    "activations": activations.measure,
+    "session": session_rate.measure,
+    "idle": idle.measure,
+    "busy": busy.measure,
+    "emergency": emergency.measure,
+    "burst": burst.measure,
+    "batch": batch_route.measure,
+    "kill": kill.measure,
+    "lost": lost_replies.measure,
+    "reply-timeout": reply_timeout.measure,
+    "peak": peak.measure,
+    "waiting": waiting.measure,
+    "skew": skew.measure,
+    "hosts": hosts.measure,
+}
 RESULTS = Path(__file__).resolve().parent / "results"
 
 

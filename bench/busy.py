@@ -18,10 +18,9 @@ from bench.actions import (
     month,
 )
 from bench.deployment import Deployment, rivals
-from bench.processes import CpuMeter
+from bench.processes import CpuMeter, served
 from bench.result import Picture, Result, Series
 from bench.stage import SimulatedHost, Stage
-from bench.statements import served
 from bench.workload import backlog, put_into_outbox, record
 
 LATENCIES_MS = (400, 100, 20, 0)

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from temporalio.client import Client
 
 from bench.deployment import Deployment
-from bench.processes import CpuMeter, resident_mib
+from bench.processes import CpuMeter, Served, resident_mib, served
 from bench.result import Picture, Result, Series, median
 from bench.stage import ROOT, SimulatedHost, Stage
-from bench.statements import Served, served
 from bench.workload import backlog, put_into_outbox
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.temporal.client import start_writer, writer_handle, writer_policy

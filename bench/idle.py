@@ -6,10 +6,9 @@ import time
 from dataclasses import dataclass
 
 from bench.deployment import Deployment, rivals
-from bench.processes import CpuMeter
+from bench.processes import CpuMeter, served
 from bench.result import Result
 from bench.stage import Stage
-from bench.statements import served
 
 # A role has just started, or another measurement's host was just left: until that is over.
 SETTLE_SECONDS = 5.0

@@ -1,10 +1,13 @@
-"""What processes cost: CPU seconds and resident memory, read from /proc (Linux)."""
+"""What processes cost: CPU seconds and resident memory, read from /proc (Linux); and what the database has served."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+from sqlalchemy.engine import Engine
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -58,3 +61,20 @@ class CpuMeter:
 
 def _total(pids: Iterable[int]) -> float:
     return sum(cpu_seconds(pid) for pid in pids)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    statements: int
+    commits: int
+
+    def since(self, before: Served) -> Served:
+        return Served(self.statements - before.statements, self.commits - before.commits)
+
+
+def served(engine: Engine) -> Served:
+    """The whole server's counts so far; the private server has no other clients."""
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql("SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Com_commit')").all()
+    found = {name: int(value) for name, value in rows}
+    return Served(found["Questions"], found["Com_commit"])

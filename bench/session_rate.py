@@ -18,10 +18,9 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import Engine
 
-from bench.processes import CpuMeter
+from bench.processes import CpuMeter, served
 from bench.result import Result
 from bench.stage import SimulatedHost, Stage
-from bench.statements import served
 from bench.workload import backlog, put_into_outbox
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connector import Connector
