@@ -16,7 +16,7 @@ from functools import partial
 from sqlalchemy.engine import Connection, Engine
 from temporalio import activity
 
-from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
+from oldhost_sync.oldhost.ledger import NOT_ASKED, Count
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.rules.operator_act import Actor, Channel, actor_of

@@ -21,8 +21,8 @@ from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.expected_nonce import FirstContact
-from oldhost_sync.oldhost.ledger import Ledger
-from oldhost_sync.oldhost.recovery import Count, Opened, Opening
+from oldhost_sync.oldhost.ledger import Count, Ledger
+from oldhost_sync.oldhost.recovery import Opened, Opening
 from oldhost_sync.oldhost.refusals import ConnectionPace
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
@@ -57,7 +57,7 @@ WATCH_SECONDS = 2.0
 HALT_LOOK_SECONDS = 60.0
 # The first heartbeat, and the time between two: a delay of over two seconds has room within the timeout of six, and a
 # send that waits for 3 s and then sends for 3 s has one.
-FIRST_BEAT_SECONDS, BEAT_SECONDS = 3.0, 3.5
+FIRST_HEARTBEAT_SECONDS, HEARTBEAT_SECONDS = 3.0, 3.5
 _LEAVING = OpeningPostponed(1000, "leaving")
 # How soon a writer that does not know of a pause asks again, and one whose pause can't be read.
 PAUSED_MS = 5_000
@@ -95,17 +95,17 @@ class SessionActivities:
 
     @activity.defn(no_thread_cancel_exception=True)
     def open_session(self, request: messages.OpenSession) -> OpeningReported:
-        beat = self._beating()
+        heartbeat = self._heartbeat()
         if self._opens_no_more.is_set():
             return _LEAVING
         if (paused := self._paused(request.host)) is not None:
             return paused
-        self._end_here(request.host, "a new session begins", beat)  # one connection for each host
-        opening = replace(self._opening(request.host, beat), newest=tuple(request.newest))
+        self._end_here(request.host, "a new session begins", heartbeat)  # one connection for each host
+        opening = replace(self._opening(request.host, heartbeat), newest=tuple(request.newest))
         outcome = opening.open()
         ended = self._opened(request, outcome) if isinstance(outcome, Opened) else outcome
         if isinstance(outcome, Opened) and self._leaving.is_set():  # the worker drained during the opening
-            self._end_here(request.host, "this worker is leaving", beat)
+            self._end_here(request.host, "this worker is leaving", heartbeat)
             self._write_down()
             return _LEAVING
         _log_opening(request.host, ended)
@@ -116,7 +116,7 @@ class SessionActivities:
 
     @activity.defn(no_thread_cancel_exception=True)
     def send(self, request: messages.SendRequest) -> SendEnded:
-        beat = self._beating()
+        heartbeat = self._heartbeat()
         session = self._session(request.host, request.epoch)
         if session is None:
             waiting = [ChangeResult(change_id, WAITING) for change_id in request.change_ids]
@@ -126,25 +126,25 @@ class SessionActivities:
             return SendEnded([], session_open=session.is_open)
         accepted = dict(zip(request.change_ids, request.accepted_at_ms, strict=False))
         ended = session.send(
-            request.change_ids, beat, sequence=request.sequence, accepted_at_ms=accepted, urgent=request.urgent
+            request.change_ids, heartbeat, sequence=request.sequence, accepted_at_ms=accepted, urgent=request.urgent
         )
         self._count(request, ended)
         return ended
 
     @activity.defn(no_thread_cancel_exception=True)
     def probe(self, ref: messages.SessionRef) -> Probed:
-        beat = self._beating()
+        heartbeat = self._heartbeat()
         session = self._session(ref.host, ref.epoch)
         if session is None:
             return Probed(session_open=False, reason=NOT_HERE)
-        return session.probe(beat)
+        return session.probe(heartbeat)
 
     @activity.defn(no_thread_cancel_exception=True)
     def close_session(self, ref: messages.SessionRef) -> None:
-        beat = self._beating()
+        heartbeat = self._heartbeat()
         session = self._session(ref.host, ref.epoch)
         if session is not None:
-            self._end(ref.host, session, "the writer closed it", beat)
+            self._end(ref.host, session, "the writer closed it", heartbeat)
 
     # ----------------------------------------------------------------------------------- what the worker drives
 
@@ -195,26 +195,26 @@ class SessionActivities:
         for _, session in sessions:  # all together, since each may take long
             session.begin_no_more(why)
         for host, session in sessions:
-            if not self._end(host, session, why, _no_beat):
+            if not self._end(host, session, why, _no_heartbeat):
                 logger.error("session of %s did not end in time; the next session waits for the settle time", host)
         self._write_down()
 
     # -------------------------------------------------------------------------------------------------- sessions
 
-    def _beating(self) -> Callable[[], None]:
+    def _heartbeat(self) -> Callable[[], None]:
         """Returns the heartbeat that running code calls often; few of them leave, since each costs an action.
 
         The heartbeat timeout runs from the activity's start, so an earlier first one would be useless.
         """
-        due = self.clock() + FIRST_BEAT_SECONDS
+        due = self.clock() + FIRST_HEARTBEAT_SECONDS
 
-        def beat() -> None:
+        def heartbeat() -> None:
             nonlocal due
             if (now := self.clock()) >= due:
-                due = now + BEAT_SECONDS
+                due = now + HEARTBEAT_SECONDS
                 activity.heartbeat()
 
-        return beat
+        return heartbeat
 
     def _paused(self, host: str) -> OpeningPostponed | None:
         """An operator's pause that the writer does not know, because Temporal's data were set back: the sweep tells it
@@ -226,16 +226,16 @@ class SessionActivities:
             return OpeningPostponed(DATABASE_AWAY_MS, "database", str(error))
         return None if pause is None else OpeningPostponed(PAUSED_MS, "pause", f"by {pause.operator}: {pause.reason}")
 
-    def _opening(self, host: str, beat: Callable[[], None]) -> Opening:
+    def _opening(self, host: str, heartbeat: Callable[[], None]) -> Opening:
         connector = self._connector(host)
         return Opening(
             ledger=self.ledger(host),
-            connect=lambda: connector.connect(beat),
+            connect=lambda: connector.connect(heartbeat),
             owner=self.owner,
-            gate=threading.Condition(),
+            condition=threading.Condition(),
             clock=self.clock,
             limits=self.limits,
-            beat=beat,
+            heartbeat=heartbeat,
             reply_timeout=self._reply_timeout_of(host),
             first_contact=self._first_contact_with(host),
             pace=self._pace_of(host),
@@ -275,7 +275,7 @@ class SessionActivities:
 
     def count(self, host: str) -> Count:
         """What OldHost expects now, for an operator who resolves a halt, during which no session is open."""
-        return self._opening(host, _no_beat).count()
+        return self._opening(host, _no_heartbeat).count()
 
     def _opened(self, request: messages.OpenSession, opened: Opened) -> SessionOpened:
         with self._lock:
@@ -305,12 +305,12 @@ class SessionActivities:
                 del self._sessions[host]
                 self.metrics.connection_open.labels(host).set(0)
 
-    def _end_here(self, host: str, why: str, beat: Callable[[], None]) -> None:
+    def _end_here(self, host: str, why: str, heartbeat: Callable[[], None]) -> None:
         """End this host's session, if this worker has one."""
         with self._lock:
             session = self._sessions.pop(host, None)
         if session is not None:
-            self._end(host, session, why, beat)
+            self._end(host, session, why, heartbeat)
             self.metrics.connection_open.labels(host).set(0)
 
     def _count(self, request: messages.SendRequest, ended: SendEnded) -> None:
@@ -333,8 +333,8 @@ class SessionActivities:
             if fate.unproven and fate.outcome == Outcome.APPLIED:
                 self.metrics.unconfirmed.labels(host).inc()
 
-    def _end(self, host: str, session: Session, why: str, beat: Callable[[], None]) -> bool:
-        ended = session.drain(why, self.limits.drained_within_seconds, beat)
+    def _end(self, host: str, session: Session, why: str, heartbeat: Callable[[], None]) -> bool:
+        ended = session.drain(why, self.limits.drained_within_seconds, heartbeat)
         self.recorder.ended(host, session.epoch, session.closed_because)
         return ended
 
@@ -360,7 +360,7 @@ def _trace(tracer: Tracer, host: str, done: Exchange) -> None:
     tracer.record(spans)
 
 
-def _no_beat() -> None:
+def _no_heartbeat() -> None:
     """No heartbeat: for work outside of an activity that heartbeats."""
 
 

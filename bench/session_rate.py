@@ -150,10 +150,10 @@ def open_session(engine: Engine, host: str, url: str) -> Opened:
         ledger=MariaLedger(engine, host, timedelta(seconds=limits.settle_seconds)),
         connect=lambda: Connector(address, time.monotonic).connect(lambda: None),
         owner=f"bench-{os.getpid()}",
-        gate=threading.Condition(),
+        condition=threading.Condition(),
         clock=time.monotonic,
         limits=limits,
-        beat=lambda: None,
+        heartbeat=lambda: None,
     ).open()
     assert isinstance(outcome, Opened), outcome
     return outcome

@@ -60,9 +60,9 @@ class Holding:
             ledger=MariaLedger(self._engine, host, timedelta(seconds=limits.settle_seconds)),
             connect=lambda: Connector(address, time.monotonic).connect(lambda: None),
             owner=f"rival-{os.getpid()}",
-            gate=threading.Condition(),
+            condition=threading.Condition(),
             clock=time.monotonic,
             limits=limits,
-            beat=lambda: None,
+            heartbeat=lambda: None,
             reply_timeout=self._reply_timeout,
         ).open()

@@ -121,22 +121,22 @@ class Connector:
         self._watch = NameWatch(address.name, address.port, clock, resolve)
         self._limit = AnswerLimit()
 
-    def connect(self, beat: Heartbeat) -> OldHostConnection:
-        """Open a connection; raises NoConnection. `beat` is called at least every half second."""
+    def connect(self, heartbeat: Heartbeat) -> OldHostConnection:
+        """Open a connection; raises NoConnection. `heartbeat` is called at least every half second."""
         try:
-            return self._connect(self._clock() + REACH_SECONDS_MAX, beat)
+            return self._connect(self._clock() + REACH_SECONDS_MAX, heartbeat)
         except OSError as error:
             raise NoConnection(f"{self._address.name}:{self._address.port}: {error}") from error
 
-    def _connect(self, until: float, beat: Heartbeat) -> OldHostConnection:
+    def _connect(self, until: float, heartbeat: Heartbeat) -> OldHostConnection:
         self._judge_last()
-        if self._known and not self._found(self._clock() + LOOK_UP_SECONDS, beat):
+        if self._known and not self._found(self._clock() + LOOK_UP_SECONDS, heartbeat):
             with suppress(OSError):
-                return self._connect_to(self._known, until, beat)
-        if not self._found(until, beat):
+                return self._connect_to(self._known, until, heartbeat)
+        if not self._found(until, heartbeat):
             raise OSError(f"the name server gave no address within {REACH_SECONDS_MAX:g} s")
         self._known = self._take()
-        return self._connect_to(self._known, until, beat)
+        return self._connect_to(self._known, until, heartbeat)
 
     def has_moved(self) -> bool:
         """Whether the name does not lead to the last connection's address any more. Never waits."""
@@ -152,14 +152,14 @@ class Connector:
         self._in_vain = [other for other in self._in_vain if other != address and other in self._known]
         self._in_vain += [address] if in_vain else []
 
-    def _found(self, until: float, beat: Heartbeat) -> bool:
+    def _found(self, until: float, heartbeat: Heartbeat) -> bool:
         """Whether the name server has answered; waits for a running look-up, even one from an earlier try."""
         if self._look_up is None:
             self._look_up = LookUp(lambda: self._resolve(self._address.name, self._address.port))
         while not self._look_up.ended.wait(max(0.0, min(SLICE_SECONDS, until - self._clock()))):
             if self._clock() >= until:
                 return False
-            beat()
+            heartbeat()
         return True
 
     def _take(self) -> list[SockAddress]:
@@ -168,12 +168,13 @@ class Connector:
             raise look_up.error if look_up is not None and look_up.error is not None else OSError("not looked up")
         return look_up.found
 
-    def _connect_to(self, addresses: list[SockAddress], until: float, beat: Heartbeat) -> OldHostConnection:
+    def _connect_to(self, addresses: list[SockAddress], until: float, heartbeat: Heartbeat) -> OldHostConnection:
         last = OSError("the name has no address")
         places = {address: place for place, address in enumerate(self._in_vain)}
         for family, address in sorted(addresses, key=lambda one: places.get(one, -1)):
             try:
-                sock = _connected(family, address, min(until, self._clock() + CONNECT_SECONDS_MAX), self._clock, beat)
+                until_here = min(until, self._clock() + CONNECT_SECONDS_MAX)
+                sock = _connected(family, address, until_here, self._clock, heartbeat)
             except OSError as error:
                 last = error
                 self._note((family, address), in_vain=True)
@@ -185,25 +186,25 @@ class Connector:
 
 
 def _connected(
-    family: socket.AddressFamily, address: tuple[object, ...], until: float, clock: Clock, beat: Heartbeat
+    family: socket.AddressFamily, address: tuple[object, ...], until: float, clock: Clock, heartbeat: Heartbeat
 ) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        _reach(sock, address, until, clock, beat)
+        _reach(sock, address, until, clock, heartbeat)
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def _reach(sock: socket.socket, address: tuple[object, ...], until: float, clock: Clock, beat: Heartbeat) -> None:
+def _reach(sock: socket.socket, address: tuple[object, ...], until: float, clock: Clock, heartbeat: Heartbeat) -> None:
     sock.setblocking(False)
     with suppress(BlockingIOError):
         sock.connect(address)
     while not ready(sock, max(0.0, min(SLICE_SECONDS, until - clock())), writing=True):
         if clock() >= until:
             raise TimeoutError("timed out")
-        beat()
+        heartbeat()
     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if code:
         raise OSError(code, os.strerror(code))

@@ -39,14 +39,14 @@ Told = Expected | OutOfRange | Banned | Busy | ConnectionInUse | RefusedRequest
 
 
 def ask(
-    connection: HostConnection, limits: SessionLimits, beat: Heartbeat, clock: Clock, reply_timeout: ReplyTimeout
+    connection: HostConnection, limits: SessionLimits, heartbeat: Heartbeat, clock: Clock, reply_timeout: ReplyTimeout
 ) -> Told:
     """Ask once, with the full request timeout; raises HostErrors. The answer's time counts for the reply timeout."""
     began = clock()
     connection.begin(
-        encode_ask(connection.authority), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat
+        encode_ask(connection.authority), timeout_seconds=limits.request_timeout_seconds, while_waiting=heartbeat
     )
-    response = connection.finish(while_waiting=beat)
+    response = connection.finish(while_waiting=heartbeat)
     reply_timeout.answered(clock() - began, operation=False)
     answer = read_ask(response.status, response.body)
     if isinstance(answer, Ambiguous):

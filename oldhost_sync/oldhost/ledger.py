@@ -151,6 +151,19 @@ def consumed(answer: Definite) -> bool:
     return isinstance(answer, Applied) or (isinstance(answer, Rejected) and answer.consumed)
 
 
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What OldHost expects, which an operator's decision about a halt is based on. None: it could not be asked; `why`
+    has the reason.
+    """
+
+    nonce: int | None
+    why: str = ""
+
+
+NOT_ASKED = Count(None, "this process can't ask it")
+
+
 class Ledger(Protocol):
     """The ledger of one host."""
 

@@ -23,7 +23,7 @@ from oldhost_sync.oldhost.errors import (
     Unreadable,
 )
 from oldhost_sync.oldhost.expected_nonce import FirstContact, ask
-from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
+from oldhost_sync.oldhost.ledger import Count, Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.nonce_pipeline import Condition
 from oldhost_sync.oldhost.refusals import ConnectionPace, RefusedRequest, why_hung_up
 from oldhost_sync.oldhost.session import Session
@@ -66,19 +66,6 @@ Ended = Opened | OpeningPostponed | OpeningHalted
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """What OldHost expects, which an operator's decision about a halt is based on. None: it could not be asked; `why`
-    has the reason.
-    """
-
-    nonce: int | None
-    why: str = ""
-
-
-NOT_ASKED = Count(None, "this process can't ask it")
-
-
-@dataclass(frozen=True, slots=True)
 class _Mismatch:
     """OldHost and the ledger contradict each other, by one reading so far."""
 
@@ -96,10 +83,10 @@ class Opening:
     ledger: Ledger
     connect: Connect
     owner: str
-    gate: Condition
+    condition: Condition
     clock: Clock
     limits: SessionLimits
-    beat: Heartbeat
+    heartbeat: Heartbeat
     newest: tuple[int, ...] = ()
     reply_timeout: ReplyTimeout = field(default_factory=ReplyTimeout)
     first_contact: FirstContact = field(default_factory=FirstContact)
@@ -142,7 +129,7 @@ class Opening:
         over_at = self.clock() + self.limits.opening_seconds
         taken = self.ledger.take_over(self.owner)
         self.first_contact.opening(taken.epoch)
-        self.beat()
+        self.heartbeat()
         why = taken.halted or self._loss(taken)
         if why:
             return self._halted(taken, why, over_at)
@@ -258,8 +245,8 @@ class Opening:
             connection=connection,
             epoch=taken.epoch,
             next_nonce=reading.nonce,
-            bound_until=ALL_BOUND if found.more_bound else reading.nonce + len(found.bound) - 1,
-            gate=self.gate,
+            bound_through=ALL_BOUND if found.more_bound else reading.nonce + len(found.bound) - 1,
+            condition=self.condition,
             clock=self.clock,
             limits=self.limits,
             reply_timeout=self.reply_timeout,
@@ -365,7 +352,7 @@ class Opening:
                 break
             if readings and not connection.is_alive():
                 return self._hung_up(connection, readings)
-            answer = ask(connection, self.limits, self.beat, self.clock, self.reply_timeout)
+            answer = ask(connection, self.limits, self.heartbeat, self.clock, self.reply_timeout)
             match answer:
                 case Expected() | OutOfRange():
                     self.first_contact.answered(self.clock(), answer.nonce if isinstance(answer, Expected) else 0)
@@ -404,6 +391,6 @@ class Opening:
     def _rest(self, seconds: float) -> None:
         until = self.clock() + seconds
         while (left := until - self.clock()) > 0:
-            with self.gate:
-                self.gate.wait(min(left, self.limits.look_up_seconds))
-            self.beat()
+            with self.condition:
+                self.condition.wait(min(left, self.limits.look_up_seconds))
+            self.heartbeat()

@@ -16,6 +16,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from oldhost_sync.oldhost.answer_times import AnswerTime
 from oldhost_sync.oldhost.connection import Heartbeat
@@ -30,7 +31,7 @@ from oldhost_sync.oldhost.errors import (
     Unreadable,
 )
 from oldhost_sync.oldhost.ledger import Answered, Reservation, Reserved, consumed
-from oldhost_sync.oldhost.nonce_pipeline import Place, SendStep
+from oldhost_sync.oldhost.nonce_pipeline import QueuedSend, SendStep
 from oldhost_sync.oldhost.refusals import Refusal, Unwritten, kind, refusal, why_ended, why_halted
 from oldhost_sync.oldhost.shared_connection import SharedConnection
 from oldhost_sync.oldhost.wire import (
@@ -49,6 +50,8 @@ from oldhost_sync.oldhost.wire import (
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey, to_wire
 from oldhost_sync.policy.machine.events import SendEnded
 
+T = TypeVar("T")
+
 
 class RunningSend:
     """Runs once. `_unreserved`: changes without a nonce or a fate, in order; `_operations`: reserved, not used up.
@@ -60,14 +63,14 @@ class RunningSend:
         self,
         shared: SharedConnection,
         change_ids: Sequence[int],
-        beat: Heartbeat,
+        heartbeat: Heartbeat,
         accepted_at_ms: Mapping[int, int] | None = None,
     ) -> None:
         self._shared = shared
         self._ledger, self._connection, self._pipeline = shared.ledger, shared.connection, shared.pipeline
         self._clock, self._limits, self._reply_timeout = shared.clock, shared.limits, shared.reply_timeout
-        self._change_ids, self._beat, self._accepted_at_ms = change_ids, beat, accepted_at_ms
-        self._place = Place()
+        self._change_ids, self._heartbeat, self._accepted_at_ms = change_ids, heartbeat, accepted_at_ms
+        self._queued = QueuedSend()
         self._unreserved = list(change_ids)
         self._operations: deque[Reserved] = deque()
         self._fates: dict[int, ChangeResult] = {}
@@ -77,7 +80,7 @@ class RunningSend:
         self._answered_at = 0.0  # the pending one
         self._said: Said | None = None  # the last complete answer
         self._wire_seconds, self._held_seconds, self._exchanges = 0.0, 0.0, 0
-        self._refused = RefusedSend(shared, beat)
+        self._refused = RefusedSend(shared, heartbeat)
         self._older: list[ChangeRef] = []
         self._held: list[tuple[EntityKey, list[int]]] = []
         self._apart: list[list[int]] = []
@@ -86,8 +89,8 @@ class RunningSend:
         """Reserve, send until the session ends, record. Any error ends the session; one that is neither a LedgerError
         nor a HostError is then raised.
         """
-        self._place = Place(sequence, urgent, self._clock() + self._limits.send_seconds)
-        self._pipeline.enter(self._place)
+        self._queued = QueuedSend(sequence, urgent, self._clock() + self._limits.send_seconds)
+        self._pipeline.enter(self._queued)
         try:
             while self._reserve() and (step := self._take_turn()) is not SendStep.OVER:
                 if step is SendStep.SEND:
@@ -103,7 +106,7 @@ class RunningSend:
             self._shared.close("unexpected error")
             raise
         finally:
-            self._pipeline.leave(self._place)
+            self._pipeline.leave(self._queued)
         return self._ended()
 
     def _ended(self) -> SendEnded:
@@ -129,9 +132,9 @@ class RunningSend:
         """Reserve nonces, when this send may, for changes without one or a fate; False if there is nothing to send."""
         if not self._unreserved:
             return False
-        if not self._pipeline.lock_to_reserve(self._place, self._unreserved, self._beat):
-            if self._pipeline.is_open and self._clock() < self._place.until:
-                self._shared.close(f"send {self._place.sequence} arrived, but the one before it did not")
+        if not self._pipeline.lock_to_reserve(self._queued, self._unreserved, self._heartbeat):
+            if self._pipeline.is_open and self._clock() < self._queued.until:
+                self._shared.close(f"send {self._queued.sequence} arrived, but the one before it did not")
             return False
         try:
             reserved = self._ledger.reserve(self._shared.epoch, self._unreserved, self._accepted_at_ms)
@@ -150,19 +153,19 @@ class RunningSend:
                 self._fates[entry.change_id] = entry
         operations = (entry for entry in reserved if isinstance(entry, Reserved))
         self._operations.extend(sorted(operations, key=lambda operation: operation.nonce))
-        self._pipeline.claim(self._place, {one.nonce: one.change_id for one in self._operations})
+        self._pipeline.claim(self._queued, {one.nonce: one.change_id for one in self._operations})
 
     def _take_turn(self) -> SendStep:
         """Wait until the wire is free for this send; mark its first operation while waiting, if there is time."""
         first = self._operations[0]
         try:
-            step = self._pipeline.wait(self._place, first.nonce, self._beat, marked=False)
+            step = self._pipeline.wait(self._queued, first.nonce, self._heartbeat, marked=False)
             if step is SendStep.MARK:
                 try:
                     self._advance(first)
                 finally:
                     self._pipeline.unlock_nonces()
-                step = self._pipeline.wait(self._place, first.nonce, self._beat, marked=True)
+                step = self._pipeline.wait(self._queued, first.nonce, self._heartbeat, marked=True)
         except TimeoutError as error:
             self._shared.close(str(error))
             return SendStep.OVER
@@ -170,7 +173,7 @@ class RunningSend:
 
     def _lose_nonces(self) -> None:
         """Queue the changes whose nonces were released for new ones, in the same order."""
-        while self._operations and not self._pipeline.holds(self._place, self._operations[-1].nonce):
+        while self._operations and not self._pipeline.holds(self._queued, self._operations[-1].nonce):
             lost = self._operations.pop()
             self._fates.pop(lost.change_id, None)
             self._unreserved.insert(0, lost.change_id)
@@ -185,7 +188,7 @@ class RunningSend:
         try:
             self._lose_nonces()
             while not self._release_nonces() and self._operations and self._send_next():
-                self._beat()  # waits call it when they wake up, and each answer may come sooner
+                self._heartbeat()  # waits call it when they wake up, and each answer may come sooner
         except BaseException as error:
             self._shared.close(f"{type(error).__name__}: {error}")  # before another thread gets the wire
             raise
@@ -219,7 +222,7 @@ class RunningSend:
         rejected = self._pending is not None and isinstance(self._pending.answer, Rejected)
         if self._pipeline.to_release(rejected=rejected) is None:
             return False
-        self._pipeline.lock_nonces(self._beat)
+        self._pipeline.lock_nonces(self._heartbeat)
         try:
             beyond = self._pipeline.to_release(rejected=rejected)
             if beyond is None or not (self._pending is None or self._wait_recorded(self._pending.operation.nonce - 1)):
@@ -248,7 +251,7 @@ class RunningSend:
         for _ in range(self._limits.renewals_max):
             if not self._too_old() or self._pipeline.is_closed:
                 break
-            self._beat()
+            self._heartbeat()
             self._advance(operation, again=True)
         return self._still_in_time()
 
@@ -269,7 +272,7 @@ class RunningSend:
             self._shared.exchanged(operation, answer, began, accepted_at_ms)
             if not isinstance(answer, Busy) or not waits_left:
                 break
-            self._pipeline.rest(self._limits.busy_pause(answer.retry_after), self._beat)
+            self._pipeline.rest(self._limits.busy_pause(answer.retry_after), self._heartbeat)
             if self._pipeline.is_closed or not self._shared.is_alive():
                 break
             if not self._renew_mark(operation):
@@ -295,15 +298,15 @@ class RunningSend:
             self._connection.begin(
                 encode_sync(operation.nonce, operation.body, self._connection.authority),
                 timeout_seconds=self._limits.request_timeout_seconds,
-                while_waiting=self._beat,
+                while_waiting=self._heartbeat,
             )
             wait = self._seconds_before_mark(following)
-            came = wait > 0 and self._connection.await_answer(wait, self._beat)
+            came = wait > 0 and self._connection.await_answer(wait, self._heartbeat)
             listened = self._clock() if wait > 0 else None
             self._work_meanwhile(operation, None if came else following)
             worked = self._clock()
             reply_timeout = self._reply_timeout.wait_seconds(self._limits.request_timeout_seconds)
-            response = self._connection.finish(while_waiting=self._beat, reply_seconds=reply_timeout)
+            response = self._connection.finish(while_waiting=self._heartbeat, reply_seconds=reply_timeout)
         except NothingWritten as error:
             return Unwritten(str(error))
         except HostError as error:
@@ -313,7 +316,7 @@ class RunningSend:
         time = AnswerTime(began, listened, worked, self._clock(), came)
         if not response.reusable:
             self._shared.close(f"OldHost ended the connection after its answer: {response.ending}")
-        answer = self._shared.read(response, operation.nonce, self._beat)
+        answer = self._shared.read(response, operation.nonce, self._heartbeat)
         self._said = said_by(response.status, response.body, operation.nonce)
         self._learn(answer, time)
         return answer
@@ -389,7 +392,7 @@ class RunningSend:
             self._advance(None)
 
     def _wait_recorded(self, nonce: int) -> bool:
-        if self._pipeline.wait_recorded(nonce, self._beat):
+        if self._pipeline.wait_recorded(nonce, self._heartbeat):
             return True
         self._shared.close("an earlier answer could not be recorded")
         return False
@@ -412,7 +415,7 @@ class RefusedSend:
     """
 
     shared: SharedConnection
-    beat: Heartbeat
+    heartbeat: Heartbeat
     banned_ms: int = 0
     refusal: str = ""
     halted: str = ""
@@ -430,11 +433,9 @@ class RefusedSend:
             if follows.bans:
                 self._ban(operation, answer, follows, said)
             elif follows.uncounts:
-                self.shared.retry(
-                    lambda: self.shared.ledger.uncount_send(self.shared.epoch, operation, said), self.beat
-                )
+                self._retry(lambda: self.shared.ledger.uncount_send(self.shared.epoch, operation, said))
             elif isinstance(answer, Unlisted) and said is not None:
-                self.shared.retry(lambda: self.shared.ledger.note_answer(self.shared.epoch, operation, said), self.beat)
+                self._retry(lambda: self.shared.ledger.note_answer(self.shared.epoch, operation, said))
         except (Fenced, LedgerUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, an answer that was not recorded must not be lost
@@ -476,4 +477,7 @@ class RefusedSend:
             )
 
         self.banned_ms = round(self.shared.limits.ban_seconds * 1000)
-        self.banned_ms = self.shared.retry(keep, self.beat)
+        self.banned_ms = self._retry(keep)
+
+    def _retry(self, keep: Callable[[], T]) -> T:
+        return self.shared.retry(keep, self.heartbeat)

@@ -28,7 +28,7 @@ from oldhost_sync.policy.machine.events import Probed, SendEnded
 
 class Session:
     """The connection of one epoch. `next_nonce`: what OldHost expects at the start, as the ledger agrees; up to
-    `bound_until` the nonces are already bound to their changes.
+    `bound_through` the nonces are already bound to their changes.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class Session:
         connection: HostConnection,
         epoch: int,
         next_nonce: int,
-        bound_until: int = 0,
-        gate: Condition,
+        bound_through: int = 0,
+        condition: Condition,
         clock: Clock,
         limits: SessionLimits,
         reply_timeout: ReplyTimeout,
@@ -48,7 +48,7 @@ class Session:
         listener: ExchangeListener | None = None,
     ) -> None:
         self.epoch = epoch
-        self._pipeline = NoncePipeline(gate, clock, limits, next_nonce, bound_until)
+        self._pipeline = NoncePipeline(condition, clock, limits, next_nonce, bound_through)
         self._shared = SharedConnection(
             epoch,
             ledger,
@@ -74,7 +74,7 @@ class Session:
     def send(
         self,
         change_ids: Sequence[int],
-        beat: Heartbeat,
+        heartbeat: Heartbeat,
         *,
         sequence: int = 0,
         accepted_at_ms: Mapping[int, int] | None = None,
@@ -86,13 +86,13 @@ class Session:
         counted apart. `urgent`: before all ordinary ones that are not on the wire. Any error ends the session; one that
         is neither a LedgerError nor a HostError is then raised.
         """
-        return RunningSend(self._shared, change_ids, beat, accepted_at_ms).run(sequence, urgent=urgent)
+        return RunningSend(self._shared, change_ids, heartbeat, accepted_at_ms).run(sequence, urgent=urgent)
 
     def stop_sends(self) -> None:
         """End the running sends after the operation on the wire; their other changes wait. The session goes on."""
         self._pipeline.stop()
 
-    def probe(self, beat: Heartbeat) -> Probed:
+    def probe(self, heartbeat: Heartbeat) -> Probed:
         """Ask for the expected nonce and compare; a difference ends the session, and recovery decides what it means.
 
         Skipped while a send runs: the answers to its operations prove as much.
@@ -101,7 +101,7 @@ class Session:
         if self.is_open and self._pipeline.is_idle and self._pipeline.try_wire():
             try:
                 if self._shared.is_alive():
-                    expected = self._probe(beat)
+                    expected = self._probe(heartbeat)
             except HostError as error:
                 self.close(f"asking for the expected nonce: {error}")
             except LedgerError as error:
@@ -135,22 +135,22 @@ class Session:
         """Let the operations that are on the wire or marked for it finish; begin no others."""
         self._pipeline.drain(reason)
 
-    def drain(self, reason: str, timeout_seconds: float, beat: Heartbeat) -> bool:
+    def drain(self, reason: str, timeout_seconds: float, heartbeat: Heartbeat) -> bool:
         """Finish the operations on the wire or marked for it, record them, then close; False on timeout."""
         self.begin_no_more(reason)
-        ended = self._pipeline.wait_idle(timeout_seconds, beat)
+        ended = self._pipeline.wait_idle(timeout_seconds, heartbeat)
         self.close(reason)
         return ended
 
-    def _probe(self, beat: Heartbeat) -> int:
-        answer = self._shared.ask(beat)
+    def _probe(self, heartbeat: Heartbeat) -> int:
+        answer = self._shared.ask(heartbeat)
         if isinstance(answer, Expected):
             if answer.nonce != self._pipeline.next_nonce:
                 self.close(f"OldHost expects nonce {answer.nonce}, we expected {self._pipeline.next_nonce}")
             return answer.nonce
         if isinstance(answer, Banned):
             self.close("OldHost bans us")
-            self._shared.retry(lambda: self._shared.ledger.ban(self.epoch, self._shared.ban_seconds(answer)), beat)
+            self._shared.retry(lambda: self._shared.ledger.ban(self.epoch, self._shared.ban_seconds(answer)), heartbeat)
         elif not isinstance(answer, Busy):
             self.close(f"asking for the expected nonce: {answer}")
         return 0

@@ -62,14 +62,14 @@ class SharedConnection:
             seconds = self.clock() - began
             self.listener(Exchange(operation, self.epoch, kind(answer), seconds, accepted_at_ms))
 
-    def ask(self, beat: Heartbeat) -> Told:
+    def ask(self, heartbeat: Heartbeat) -> Told:
         """Ask for the expected nonce, by the thread that holds the wire; raises HostErrors."""
-        return ask(self.connection, self.limits, beat, self.clock, self.reply_timeout)
+        return ask(self.connection, self.limits, heartbeat, self.clock, self.reply_timeout)
 
-    def read(self, response: Response, nonce: int, beat: Heartbeat) -> Answer:
+    def read(self, response: Response, nonce: int, heartbeat: Heartbeat) -> Answer:
         """The answer to the operation with `nonce`, whose thread holds the wire."""
         answer = told_by_header(read_answer(response.status, response.body, nonce), response.seconds_asked)
-        answer = answered_with_count(answer, response, nonce, lambda: self.ask(beat))
+        answer = answered_with_count(answer, response, nonce, lambda: self.ask(heartbeat))
         self._keep_pace(answer, response)
         return answer
 
@@ -109,13 +109,13 @@ class SharedConnection:
             return False
         return True
 
-    def retry(self, keep: Callable[[], T], beat: Heartbeat) -> T:
+    def retry(self, keep: Callable[[], T], heartbeat: Heartbeat) -> T:
         """Try a few times while the database is away, for what must not be lost; `keep` must be idempotent."""
         for _ in range(self.limits.insist_times - 1):
             try:
                 return keep()
             except LedgerUnavailable:
-                beat()
+                heartbeat()
         return keep()
 
     def ban_seconds(self, answer: object) -> float:

@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.errors import Fenced
-from oldhost_sync.oldhost.ledger import Reserved
-from oldhost_sync.oldhost.recovery import Count
+from oldhost_sync.oldhost.ledger import Count, Reserved
 from oldhost_sync.policy.changes import WAITING, ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 

@@ -6,8 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from oldhost_sync.oldhost.ledger import Answered, Ledger, Reserved
-from oldhost_sync.oldhost.recovery import Count
+from oldhost_sync.oldhost.ledger import Answered, Count, Ledger, Reserved
 from oldhost_sync.oldhost.wire import Applied, Rejected
 from oldhost_sync.policy.changes import ChangeResult, PriorityClass
 

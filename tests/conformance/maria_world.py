@@ -7,8 +7,7 @@ from typing import Any
 
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.oldhost.ledger import Ledger
-from oldhost_sync.oldhost.recovery import Count
+from oldhost_sync.oldhost.ledger import Count, Ledger
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.intake.change_recorder import record_change

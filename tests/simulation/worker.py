@@ -86,7 +86,7 @@ class Sessions(SessionActivities):
         opening = super()._opening(host, beat)
         # Whichever clock the product chose: the steady one, or the wall's, which jumps.
         clock = self.clock if opening.clock is self.clock else self.wall
-        return replace(opening, gate=Condition(self.world.hub), clock=clock, connect=lambda: self._connect(clock))
+        return replace(opening, condition=Condition(self.world.hub), clock=clock, connect=lambda: self._connect(clock))
 
     def _connect(self, clock: Callable[[], float]) -> OldHostConnection:
         world, process = self.world, self.process

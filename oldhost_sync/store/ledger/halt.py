@@ -28,7 +28,7 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.oldhost.expected_nonce import STALE_SECONDS_MAX
-from oldhost_sync.oldhost.recovery import Count
+from oldhost_sync.oldhost.ledger import Count
 from oldhost_sync.policy.limits import RESOLVED_AT_OPENING_MAX, SENT_AGAIN_MAX
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import ADOPTED, record_fate, shortened, used

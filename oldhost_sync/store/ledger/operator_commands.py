@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection, Row
 
-from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
+from oldhost_sync.oldhost.ledger import NOT_ASKED, Count
 from oldhost_sync.policy.changes import WireRef, to_wire
 from oldhost_sync.policy.rules.operator_act import Actor, ActRecorded, Channel, OperatorAct, actor_of
 from oldhost_sync.store.audit import current_pause, record_act

@@ -22,7 +22,7 @@ from activities.submissions import (
     record_or_leave,
 )
 from oldhost_sync.fields.change import FIELDS
-from oldhost_sync.oldhost.recovery import Count
+from oldhost_sync.oldhost.ledger import Count
 from oldhost_sync.policy.limits import LOCK_WAIT_SECONDS_MAX
 from oldhost_sync.policy.rules.operator_act import sign
 from oldhost_sync.store.engine import create_engine

@@ -75,7 +75,7 @@ def test_heartbeats_leave_three_seconds_after_the_start_and_then_every_three_and
     environment.on_heartbeat = lambda *_: beats.append(None)
 
     def work() -> list[int]:
-        beat = sessions._beating()
+        beat = sessions._heartbeat()
         found = []
         for _ in range(4):
             beat()

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console.paths import PREFIX
-from oldhost_sync.oldhost.recovery import NOT_ASKED
+from oldhost_sync.oldhost.ledger import NOT_ASKED
 from oldhost_sync.policy.rules.operator_act import OperatorAct, at_the_terminal
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act

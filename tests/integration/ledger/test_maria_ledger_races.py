@@ -12,8 +12,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
-from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.oldhost.recovery import Count
+from oldhost_sync.oldhost.ledger import Answered, Count, Reserved
 from oldhost_sync.oldhost.wire import Applied, Rejected
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.errors import TransactionContended

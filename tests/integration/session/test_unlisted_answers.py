@@ -7,7 +7,8 @@ import contextlib
 import pytest
 
 from oldhost_sync.oldhost.errors import LedgerUnavailable
-from oldhost_sync.oldhost.recovery import Count, Opened
+from oldhost_sync.oldhost.ledger import Count
+from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed
 from oldhost_sync.store.read.halt import read_halt
 from tests.conformance.maria_world import HOST

@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.oldhost.recovery import Count
+from oldhost_sync.oldhost.ledger import Answered, Count, Reserved
 from oldhost_sync.oldhost.wire import Rejected
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store import retention

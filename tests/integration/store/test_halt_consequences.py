@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.oldhost.recovery import Count
+from oldhost_sync.oldhost.ledger import Count
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.ledger import halt
 from oldhost_sync.store.ledger.operator_commands import decide

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.oldhost.recovery import NOT_ASKED, Count
+from oldhost_sync.oldhost.ledger import NOT_ASKED, Count
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.ledger.halt import note_count

@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unlisted answer is stored once or not at all",
-        (Patch("oldhost_sync/oldhost/send.py", "self.shared.retry(lambda: self.shared.ledger.note_answer(self.shared.epoch, operation, said), self.beat)", "self.shared.ledger.note_answer(self.shared.epoch, operation, said)"),),
+        (Patch("oldhost_sync/oldhost/send.py", "self._retry(lambda: self.shared.ledger.note_answer(self.shared.epoch, operation, said))", "self.shared.ledger.note_answer(self.shared.epoch, operation, said)"),),
         levels=(UNLISTED,),
     ),
     # ------------------------------------------------------------------------------------- how certain a fate is shown

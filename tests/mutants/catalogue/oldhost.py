@@ -63,12 +63,12 @@ MUTANTS = (
     ),
     Mutant(
         "the later urgent send goes first if it arrives first",
-        (Patch(PIPELINE, "return place.sequence > self._came[place.urgent]", "return place.sequence > self._came[place.urgent] and not place.urgent"),),
+        (Patch(PIPELINE, "return send.sequence > self._came[send.urgent]", "return send.sequence > self._came[send.urgent] and not send.urgent"),),
         levels=(BURST,),
     ),
     Mutant(
         "urgent sends reserve again in any order",
-        (Patch(PIPELINE, "other.sequence < place.sequence and not other.reserved for", "other.sequence < place.sequence and not (other.urgent or other.reserved) for"),),
+        (Patch(PIPELINE, "other.sequence < send.sequence and not other.reserved for", "other.sequence < send.sequence and not (other.urgent or other.reserved) for"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -78,7 +78,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was bound before is given back",
-        (Patch(PIPELINE, "return max(self._on_wire, self._next - 1, self._bound_until)", "return max(self._on_wire, self._next - 1)"),),
+        (Patch(PIPELINE, "return max(self._on_wire, self._next - 1, self._bound_through)", "return max(self._on_wire, self._next - 1)"),),
         levels=(GIVING_WAY,),
     ),
     Mutant(

@@ -10,7 +10,7 @@ from types import TracebackType
 
 import pytest
 
-from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline, Place, SendStep
+from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline, QueuedSend, SendStep
 from oldhost_sync.oldhost.session_limits import SessionLimits
 
 
@@ -42,15 +42,15 @@ def gate() -> CountingGate:
 
 
 @pytest.fixture
-def second() -> Place:
-    return Place(2)
+def second() -> QueuedSend:
+    return QueuedSend(2)
 
 
 @pytest.fixture
-def pipeline(gate: CountingGate, second: Place) -> NoncePipeline:
+def pipeline(gate: CountingGate, second: QueuedSend) -> NoncePipeline:
     """Two sends: one has the nonces 1 to 3, the other 4 and 5."""
     found = NoncePipeline(gate, lambda: gate.now, SessionLimits(settle_seconds=10.0), next_nonce=1)
-    for place, nonces in ((Place(1), (1, 2, 3)), (second, (4, 5))):
+    for place, nonces in ((QueuedSend(1), (1, 2, 3)), (second, (4, 5))):
         found.enter(place)
         found.claim(place, {nonce: 100 + nonce for nonce in nonces})
     return found
@@ -113,7 +113,7 @@ def test_a_record_wakes_a_send_that_waits_to_reserve_for_its_change(
     pipeline: NoncePipeline, gate: CountingGate
 ) -> None:
     woken_by(pipeline, gate, 1)
-    again = Place(3)
+    again = QueuedSend(3)
     pipeline.enter(again)
     already = gate.woken
     gate.meanwhile = lambda: pipeline.recorded(1)
@@ -123,7 +123,7 @@ def test_a_record_wakes_a_send_that_waits_to_reserve_for_its_change(
 
 @pytest.mark.parametrize("mark_after", [0.0, 0.35, 1.7])
 def test_the_next_sends_first_operation_is_marked_when_it_is_time(
-    pipeline: NoncePipeline, gate: CountingGate, second: Place, mark_after: float
+    pipeline: NoncePipeline, gate: CountingGate, second: QueuedSend, mark_after: float
 ) -> None:
     woken_by(pipeline, gate, 2)
     pipeline.used(2)
@@ -143,8 +143,8 @@ def free(gate: CountingGate) -> NoncePipeline:
 def test_the_second_urgent_send_reserves_after_the_first_though_it_arrives_before_it(
     free: NoncePipeline, gate: CountingGate
 ) -> None:
-    first, second = Place(1, urgent=True), Place(2, urgent=True)
-    order: list[Place] = []
+    first, second = QueuedSend(1, urgent=True), QueuedSend(2, urgent=True)
+    order: list[QueuedSend] = []
 
     def first_arrives() -> None:
         gate.meanwhile = bool
@@ -163,7 +163,7 @@ def test_the_second_urgent_send_reserves_after_the_first_though_it_arrives_befor
 def test_urgent_sends_that_gave_back_their_nonces_reserve_again_in_their_order(
     free: NoncePipeline, gate: CountingGate
 ) -> None:
-    first, second = Place(1, urgent=True), Place(2, urgent=True)
+    first, second = QueuedSend(1, urgent=True), QueuedSend(2, urgent=True)
     for nonce, place in ((1, first), (2, second)):
         free.enter(place)
         free.claim(place, {nonce: 100 + nonce})
@@ -174,7 +174,7 @@ def test_urgent_sends_that_gave_back_their_nonces_reserve_again_in_their_order(
 
 
 def test_an_urgent_send_does_not_wait_for_an_ordinary_one_that_has_not_arrived(free: NoncePipeline) -> None:
-    free.enter(ordinary := Place(2))
-    free.enter(urgent := Place(1, urgent=True))
+    free.enter(ordinary := QueuedSend(2))
+    free.enter(urgent := QueuedSend(1, urgent=True))
     assert free.lock_to_reserve(urgent, [101], no_beat)
     assert not ordinary.reserved
