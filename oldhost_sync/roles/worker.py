@@ -323,7 +323,7 @@ async def _present(presence: WorkerPresence) -> AsyncIterator[None]:
     async def say() -> None:
         while True:
             await asyncio.sleep(REPORT_SECONDS)
-            await asyncio.to_thread(presence.say)
+            await asyncio.to_thread(presence.report)
 
     try:
         async with running_during(say):

@@ -16,13 +16,12 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 import oldhost_sync
-from oldhost_sync.store.engine import check_server, create_engine
+from oldhost_sync.store.engine import check_server, create_engine, needed_revision
 from oldhost_sync.store.errors import LOCK_WAIT_TIMEOUT, TransactionContended, error_code, translate
 from oldhost_sync.store.intake.rules import seed_rules
 
@@ -60,13 +59,6 @@ def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
         engine.dispose()
 
 
-def newest_revision() -> str:
-    """The revision of this release's schema."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None, "the package holds no migrations"
-    return head
-
-
 def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
     name = "oldhost-sync:migrate:" + str(connection.execute(text("SELECT LEFT(SHA1(DATABASE()), 16)")).scalar_one())
     got = connection.execute(text("SELECT GET_LOCK(:name, :wait)"), {"name": name, "wait": LOCK_WAIT_SECONDS}).scalar()
@@ -80,14 +72,14 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
         config.attributes["connection"] = connection
         found = MigrationContext.configure(connection).get_current_revision() or ""
         connection.commit()
-        if found > newest_revision():
-            logger.warning("the schema is newer than this release's %s: it stays as it is", newest_revision())
+        if found > needed_revision():
+            logger.warning("the schema is newer than this release's %s: it stays as it is", needed_revision())
         else:
             _upgrade(connection, config)
         for host in hosts:
             seed_rules(connection, host)
         connection.commit()
-        return max(found, newest_revision())
+        return max(found, needed_revision())
     finally:
         connection.rollback()
         connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})

@@ -113,7 +113,7 @@ ROUND_TRIPS_MEASURED = 5
 IS_AT_WORK = (
     "seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND AND seen_at <= UTC_TIMESTAMP(6) + INTERVAL :silent_s SECOND"
 )
-_SAY = text(
+_REPORT = text(
     "INSERT INTO workers (host, name, knows_release, round_trip_us) VALUES (:host, :name, :release, :us) "
     "ON DUPLICATE KEY UPDATE seen_at = UTC_TIMESTAMP(6), left_at = NULL, round_trip_us = VALUES(round_trip_us)"
 )
@@ -170,14 +170,14 @@ class WorkerPresence:
     def begin(self) -> None:
         """Report that the worker begins, and delete those not seen for a day."""
         self._write(lambda connection: connection.execute(_FORGET, {"hosts": self.hosts}))
-        self.say()
+        self.report()
 
-    def say(self) -> None:
+    def report(self) -> None:
         """Report that the worker is at work, and how far MariaDB is."""
 
         def write(connection: Connection) -> None:
             values = {"name": self._name, "release": self.release, "us": _round_trip_us(connection)}
-            connection.execute(_SAY, [{"host": host, **values} for host in sorted(self.hosts)])
+            connection.execute(_REPORT, [{"host": host, **values} for host in sorted(self.hosts)])
 
         self._write(write)
 

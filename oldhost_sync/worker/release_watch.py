@@ -154,7 +154,7 @@ class ReleaseWatch:
         self._known, self._looked_at = found, began
         if len(found) < len(set(self.presence.hosts)):
             self._seen_since = float("inf")
-            await asyncio.to_thread(self.presence.say)
+            await asyncio.to_thread(self.presence.report)
         elif lapsed or self._seen_since == float("inf"):
             self._seen_since = began
         if began >= self._runs_due_at or lapsed or found != before or not self._may_take.is_set():

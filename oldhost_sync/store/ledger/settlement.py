@@ -54,7 +54,7 @@ _OPEN = text(
 class EndedOperation:
     """`at`: UTC, without a zone. `outcome`: applied (OldHost's answer), unconfirmed (OldHost used the nonce and its
     answer was lost, or counted as applied by an operator), rejected, unsure (its answer says neither), or unanswered
-    (given back, or undone before an answer was known).
+    (released, or undone before an answer was known).
     """
 
     at: datetime

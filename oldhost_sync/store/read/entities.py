@@ -263,15 +263,10 @@ def read_entity(connection: Connection, host: str, entity_type: str, entity_id: 
     row = connection.execute(shadow).one_or_none()
     status = sync_status(connection, host, entity_type, entity_id)
     return {
-        "shadow": None if row is None else _shown(dict(row._mapping), status),  # noqa: SLF001 - a row by name
+        "shadow": None if row is None else dict(row._mapping) | {"sync_status": status},  # noqa: SLF001 - a row by name
         "changes": [dict(each._mapping) for each in connection.execute(latest)],  # noqa: SLF001
         "scheduled": [dict(each._mapping) for each in connection.execute(scheduled)],  # noqa: SLF001
     }
-
-
-def _shown(shadow: dict[str, Any], status: str) -> dict[str, Any]:
-    """The row, with the derived sync status; the stored one is for the previous release."""
-    return {name: value for name, value in shadow.items() if not name.startswith("sync")} | {"sync_status": status}
 
 
 # ------------------------------------------------------------------------------------ one entity, compared with OldHost

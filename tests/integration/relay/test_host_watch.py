@@ -334,10 +334,10 @@ def test_a_worker_that_is_far_from_mariadb_is_told_of_until_it_is_near(
 ) -> None:
     near = create_engine(database.app)
     stage = Stage(near)
-    WorkerPresence(near, [HOST], "near").say()
+    WorkerPresence(near, [HOST], "near").report()
     with FarDatabase(mariadb_server.port, each_way_ms) as way:
         far = create_engine(re.sub(r":\d+/", f":{way.port}/", database.app))
-        WorkerPresence(far, [HOST], "far-one").say()
+        WorkerPresence(far, [HOST], "far-one").report()
         far.dispose()
     for _ in range(2):
         assert not stage.open_alerts("database-far")  # one look proves nothing
@@ -347,7 +347,7 @@ def test_a_worker_that_is_far_from_mariadb_is_told_of_until_it_is_near(
     distance = re.match(r"Worker far-one is (\d+) ms from MariaDB", alert["message"])
     assert distance
     assert int(distance[1]) >= 2 * each_way_ms
-    WorkerPresence(near, [HOST], "far-one").say()
+    WorkerPresence(near, [HOST], "far-one").report()
     stage.looks_at_distances()
     assert not stage.open_alerts("database-far")
     near.dispose()

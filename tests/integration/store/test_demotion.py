@@ -112,7 +112,7 @@ def test_the_relays_wait_ends_with_an_error_and_its_connection(reading: Engine, 
 def test_a_worker_that_says_it_is_at_work_survives_it(app: Engine, switch: Switch) -> None:
     presence = WorkerPresence(app, (HOST,), "w1")
     switch.set_read_only("ON")
-    presence.say()
+    presence.report()
     switch.set_read_only("OFF")
     presence.begin()
     assert list(presence.known()) == [HOST]

@@ -12,13 +12,12 @@ from alembic.migration import MigrationContext
 from sqlalchemy.engine import Engine, make_url
 
 from oldhost_sync.store.access import APP_RIGHTS, MIGRATION_RIGHTS
-from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.engine import create_engine, needed_revision
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.intake.rules import DEFAULT_RULES
 from oldhost_sync.store.outbox.relay_queue import claim_batch, mark_relayed
 from oldhost_sync.store.schema_migration import (
     migrate,
-    newest_revision,
 )
 from oldhost_sync.store.tables import metadata
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -66,7 +65,7 @@ def test_migrations_equal_tables(migrated: Engine, engine: Engine) -> None:
 def test_migrating_again_changes_nothing(migrated: Engine) -> None:
     change_sql(migrated, "UPDATE event_rules SET priority_class = 'TXN' WHERE event_type = 'rate_changed'")
     before = definitions(migrated)
-    assert migrate(migrated.url.render_as_string(hide_password=False)) == newest_revision()
+    assert migrate(migrated.url.render_as_string(hide_password=False)) == needed_revision()
     assert definitions(migrated) == before
     found = rows(migrated, "SELECT priority_class FROM event_rules WHERE event_type = 'rate_changed'")
     assert found == [{"priority_class": "TXN"}]
@@ -98,7 +97,7 @@ def test_a_step_that_waits_for_a_long_transaction_lets_others_write(
             assert not migrating.done()
         change_sql(migrated, "DELETE FROM nonce_requests WHERE nonce = 1")
         backup.rollback()
-        assert migrating.result() == newest_revision()
+        assert migrating.result() == needed_revision()
     assert "a table is in use by other transactions" in caplog.text
     assert "ix_nonce_requests_completed" in "".join(definitions(migrated)["nonce_requests"])
 
@@ -106,7 +105,7 @@ def test_a_step_that_waits_for_a_long_transaction_lets_others_write(
 def test_two_migrations_at_once_do_not_collide(empty: str) -> None:
     with ThreadPoolExecutor(3) as threads:
         futures = [threads.submit(migrate, empty) for _ in range(3)]
-        assert {future.result() for future in futures} == {newest_revision()}
+        assert {future.result() for future in futures} == {needed_revision()}
 
 
 def test_the_default_rules_are_rows_for_every_host(empty: str) -> None:

@@ -37,7 +37,7 @@ def test_one_that_is_silent_is_not_at_work_until_it_speaks_again(engine: Engine)
     presence.begin()
     silent(engine, SILENT_SECONDS_MAX + 1, "w1")
     assert shown(engine) == [("w1", False, False)]
-    presence.say()
+    presence.report()
     assert shown(engine) == [("w1", True, False)]
 
 
@@ -63,7 +63,7 @@ def test_those_at_work_come_first_and_those_gone_for_a_day_are_forgotten(engine:
 
 def test_however_many_there_were_a_page_has_some(engine: Engine) -> None:
     for number in range(WORKERS_SHOWN + 3):
-        WorkerPresence(engine, (HOST,), f"w{number}").say()
+        WorkerPresence(engine, (HOST,), f"w{number}").report()
     assert len(shown(engine)) == WORKERS_SHOWN
 
 
@@ -75,7 +75,7 @@ def test_a_worker_reads_what_those_at_work_know(engine: Engine) -> None:
     assert own.known() == {HOST: Known(6, 8), "other": Known(6, 6)}
     newer.leave()
     assert own.known()[HOST] == Known(6, 6)
-    newer.say()
+    newer.report()
     silent(engine, SILENT_SECONDS_MAX + 1, "newer")
     assert own.known()[HOST] == Known(6, 6)
     silent(engine, SILENT_SECONDS_MAX + 1, "own")
@@ -116,7 +116,7 @@ def test_a_database_that_is_away_disturbs_no_worker(database_url: str) -> None:
     engine = create_engine(database_url.rpartition("@")[0] + "@127.0.0.1:1/none")
     presence = WorkerPresence(engine, (HOST,), "w1")
     presence.begin()
-    presence.say()
+    presence.report()
     presence.leave()
 
 
