@@ -18,17 +18,15 @@ from tests.simulation.database import Database
 from tests.simulation.faults import Faults, RandomFaults
 from tests.simulation.hub import EPOCH, Hub, Process
 from tests.simulation.invariants import Always, after_healing
-from tests.simulation.later_nemesis import LaterNemesis
-from tests.simulation.nemesis import Nemesis
-from tests.simulation.nudges import Nudges
+from tests.simulation.nemesis import LaterNemesis, Nemesis
 from tests.simulation.oldhost import OldHost
 from tests.simulation.operator_fuzzer import OperatorFuzzer
 from tests.simulation.roles import HOST, MARKER, Api, Applications, Operators, RelayProcess, Wish
 from tests.simulation.shape import Shape, Verdict
 from tests.simulation.sometimes import Sometimes
 from tests.simulation.temporal import Server, Signal
+from tests.simulation.watches import Nudges, WorkerWatch
 from tests.simulation.worker import Worker, settle_time
-from tests.simulation.worker_watch import WorkerWatch
 from workflows import messages
 
 LWW = ("unit_status_changed", "unit_details_changed", "rate_changed")
