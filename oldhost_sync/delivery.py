@@ -1,5 +1,6 @@
 """Alert delivery: a loop, separate from a role's own work, that posts the events of alerts to the webhook: opened, got
-worse, closed. The rows in the database are authoritative.
+worse, closed. The rows in the database are authoritative. Relay and worker both have it: whichever is gone, the other
+posts the alerts.
 
 Nothing waits for delivery: an alert is raised when its row is committed, and an unavailable webhook delays only alerts.
 Each event is posted at least once, oldest first, about a second after its row; one process at a time delivers a host's
@@ -9,6 +10,7 @@ neither the alert nor the address. With a secret each message is signed, so that
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -17,18 +19,21 @@ import socket
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.error import HTTPError, URLError
 
+from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from oldhost_sync.policy.rules.alert_kinds import runbook
+from oldhost_sync.settings import Settings
 from oldhost_sync.store.alert_events import (
     SILENT_SECONDS_MAX,
     AlertEvent,
@@ -39,6 +44,7 @@ from oldhost_sync.store.alert_events import (
 )
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.telemetry import DeliveryMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +53,8 @@ POLL_SECONDS = 1.0
 # The longest pause while the webhook is away, and so the longest that an alert waits after its return.
 PAUSE_SECONDS_MAX = 15.0
 POST_SECONDS_MAX = 5.0
+# Of the role's engine, at a time. The one that holds a host's lock is apart from the pool.
+CONNECTIONS = 1
 # The largest number of one host's events in a round; the next round continues after them.
 PAGE = 100
 # Events of one host that the webhook refuses before the round goes on to the next host.
@@ -281,3 +289,21 @@ def _shown(event: AlertEvent) -> dict[str, Any]:
         "at": event.at.isoformat(),
         "runbook": runbook(event.kind),
     }
+
+
+@asynccontextmanager
+async def alerts_delivered(settings: Settings, engine: Engine, registry: CollectorRegistry) -> AsyncIterator[None]:
+    """If a webhook is set, deliver alerts to it, in a separate thread because it may be slow."""
+    metrics = DeliveryMetrics(registry)
+    if settings.alert_webhook_url is None:
+        yield
+        return
+    signed = partial(post, secret=settings.alert_webhook_secret or "")
+    delivery = Delivery(engine, settings.alert_webhook_url, settings.hosts(), signed, metrics.count)
+    thread = threading.Thread(target=delivery.run, name="alert-delivery", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        delivery.leave()
+        await asyncio.to_thread(thread.join, 2 * POST_SECONDS_MAX)

@@ -16,6 +16,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.delivery import CONNECTIONS as DELIVERY_CONNECTIONS
+from oldhost_sync.delivery import alerts_delivered
 from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.probes.health import Liveness, Need, Readiness, running_during
 from oldhost_sync.probes.needs import database_need, temporal_need
@@ -30,8 +32,6 @@ from oldhost_sync.relay.relay_health import FailingRelays, ReadinessCheck, Unser
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
-from oldhost_sync.roles.alert_delivery import CONNECTIONS as DELIVERY_CONNECTIONS
-from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.process import collect_only_what_comes, share_among_threads, stop_signals
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings

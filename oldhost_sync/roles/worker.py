@@ -31,6 +31,7 @@ from activities.records import RecordingActivities, unhurried
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities, TemporalHistories
 from activities.submissions import SubmissionActivities
+from oldhost_sync.delivery import alerts_delivered
 from oldhost_sync.environment import settings
 from oldhost_sync.explanations import leave_after
 from oldhost_sync.logs import log_to_stderr
@@ -39,7 +40,6 @@ from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.probes.health import Liveness, Readiness, running_during
 from oldhost_sync.probes.server import served
-from oldhost_sync.roles.alert_delivery import alerts_delivered
 from oldhost_sync.roles.process import collect_only_what_comes, hold_many_objects, share_among_threads, stop_signals
 from oldhost_sync.roles.sdk_worker import (
     DATABASE_ACTIVITIES,

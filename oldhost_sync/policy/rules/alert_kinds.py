@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from oldhost_sync.policy.rules.promise import EMERGENCY_WARNING_MS
+from oldhost_sync.policy.tuning import FORECAST_MS, NO_PROGRESS_MS
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[str, ...] = get_args(Severity)
@@ -74,8 +75,9 @@ class AlertKind:
     """`severity`: the worst that it may have. `ends`: the fact that closes it. `informational`: people may close it.
 
     `next_step` is prose; `command` is the terminal command for it, and `page` the title and the address of the
-    console's page. `opens_after_s`: how long a relay or a worker must see that it is so (`conditions`); short enough
-    that people hear of it within the 30 s that are promised for emergencies. `rules`: how Prometheus sees it, too.
+    console's page. `opens_after_s`: how long it must be so (see `conditions`; the writer and the API count by
+    themselves). What delays emergencies opens within the 30 s that are promised for them. `rules`: how Prometheus sees
+    it.
     """
 
     severity: Severity
@@ -164,6 +166,7 @@ KINDS: dict[str, AlertKind] = {
         "none, ask OldHost's operators to close it. The writer keeps trying.",
         "a change got its fate, or nothing can be sent any more",
         command="oldhost-sync status",
+        opens_after_s=NO_PROGRESS_MS / 1000,
         page=_SESSIONS,
     ),
     "no-session": AlertKind(
@@ -337,6 +340,7 @@ KINDS: dict[str, AlertKind] = {
         "Look at the plan from now; then reduce the load, or tell those who rely on the promise.",
         "the forecast says that the promise will be kept",
         command="oldhost-sync plan --from-now",
+        opens_after_s=FORECAST_MS / 1000,
         page=("The plan from now", "plan?from_now=true"),
         rules=(
             MetricRule(
@@ -409,6 +413,7 @@ KINDS: dict[str, AlertKind] = {
         "by themselves.",
         "writes are taken again, or a person closed it",
         informational=True,
+        opens_after_s=30,
         rules=(
             MetricRule(
                 "WritesRefused",

@@ -17,6 +17,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from oldhost_sync import delivery as alert_delivery
 from oldhost_sync.delivery import (
     PAUSE_SECONDS_MAX,
     POLL_SECONDS,
@@ -26,7 +27,7 @@ from oldhost_sync.delivery import (
     post,
     signature,
 )
-from oldhost_sync.roles import alert_delivery, worker
+from oldhost_sync.roles import worker
 from oldhost_sync.settings import load_settings
 from oldhost_sync.store import alert_events
 from oldhost_sync.store.alerts import close_alert, raise_alert
