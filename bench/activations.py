@@ -20,7 +20,7 @@ from bench.machine_cost import worker_collector
 from bench.result import Result, median
 from bench.stage import Stage
 from oldhost_sync.policy.changes import HELD, WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
-from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.machine import operators, snapshot
 from oldhost_sync.policy.machine.actions import Action, OpenSession, Send
 from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
@@ -169,18 +169,18 @@ def play(refs: Iterator[ChangeRef]) -> dict[str, float]:
     writer.now_ms += 2 * 60_000
     for _ in range(5):
         writer.happen("keys fall due, a forecast")
-    writer.happen("all is flushed", lambda machine: machine.operators.flush(None, writer.now_ms))
+    writer.happen("all is flushed", lambda machine: machine.coalescer.flush(None, writer.now_ms))
     for _ in range(5):
         writer.happen("what was flushed moves")
-    writer.happen("a pause", lambda machine: machine.operators.pause("ops", "why"))
-    writer.happen("it goes on", lambda machine: machine.operators.resume())
+    writer.happen("a pause", lambda machine: operators.pause(machine, "ops", "why"))
+    writer.happen("it goes on", operators.resume)
     writer.happen("the connection is lost", lambda machine: machine.probed(Probed(session_open=False), writer.now_ms))
     writer.happen("a ban begins", lambda machine: machine.opening_ended(OpeningPostponed(BAN_MS, "ban"), writer.now_ms))
     writer.happen("one more comes", lambda machine: machine.enqueue([_one_more(writer)], writer.now_ms))
     writer.now_ms += BAN_MS + 60_000
     writer.happen("the ban is over")
     writer.happen("a halt", lambda machine: machine.opening_ended(OpeningHalted("another client wrote"), writer.now_ms))
-    writer.happen("it is resolved", lambda machine: machine.operators.resolve(writer.now_ms))
+    writer.happen("it is resolved", lambda machine: operators.resolve(machine, writer.now_ms))
     writer.renew()
     writer.happen("and then")
     _look(writer)

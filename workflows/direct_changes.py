@@ -19,9 +19,9 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.fields.change import read_change
     from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome
-    from oldhost_sync.policy.machine.breaker import BreakerState
     from oldhost_sync.policy.machine.machine import Machine
     from oldhost_sync.policy.machine.outcomes import OutcomeWaiter
+    from oldhost_sync.policy.machine.session import BreakerState
     from workflows import calls, intake, messages
     from workflows.clock import now_ms
     from workflows.intake import update_key

@@ -10,7 +10,7 @@ from temporalio import workflow
 from temporalio.exceptions import TimeoutType
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy.machine import actions, events
+    from oldhost_sync.policy.machine import actions, events, operators
     from oldhost_sync.policy.machine.machine import Machine
     from oldhost_sync.policy.machine.outstanding_changes import Part
     from oldhost_sync.policy.machine.session import FailureDetector
@@ -177,7 +177,7 @@ class Dispatcher:
         request = messages.OutstandingPage(
             self._host, "sweep", action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS
         )
-        stops = self._machine.operators.stops
+        stops = operators.blockers(self._machine)
         try:
             page = await calls.load_outstanding(request, calls.ONCE)
         except NoResult:
@@ -188,9 +188,9 @@ class Dispatcher:
         self._listing.registered(page.lists_states)
         mends_holds = not self._acts.pending
         self._machine.swept(list(page.changes()), page.last_id, page.more, now_ms(), mends_holds=mends_holds)
-        unchanged = not self._acts.pending and not self._machine.draining and self._machine.operators.stops == stops
+        unchanged = not self._acts.pending and not self._machine.draining and operators.blockers(self._machine) == stops
         if unchanged and page.halted is not None:
-            self._machine.operators.follow_database(page.paused, now_ms(), halted=page.halted)
+            operators.follow_database(self._machine, page.paused, now_ms(), halted=page.halted)
 
     async def _load(self, action: actions.LoadOutstanding) -> None:
         entity = None if action.entity is None else list(action.entity)

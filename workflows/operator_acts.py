@@ -17,6 +17,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
     from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+    from oldhost_sync.policy.machine import operators
     from oldhost_sync.policy.machine.actions import RecordHalt
     from oldhost_sync.policy.machine.machine import Machine
     from workflows import calls, messages
@@ -125,7 +126,7 @@ class OperatorActs:
             self._wake()
 
     async def _do(self, act: PendingAct) -> None:
-        act.refused = self._machine.operators.objection(act.decision.action)
+        act.refused = operators.objection(self._machine, act.decision.action)
         if act.refused:
             return
         decision = act.decision
@@ -138,9 +139,9 @@ class OperatorActs:
             self.long_resolve_at_ms = None
         if decided.refused:
             act.refused = decided.refused
-            self._machine.operators.follow_refusal(act.decision, decided, now_ms())
+            operators.follow_refusal(self._machine, act.decision, decided, now_ms())
         else:
-            act.answer = self._machine.operators.follow(act.decision, decided, now_ms())
+            act.answer = operators.follow(self._machine, act.decision, decided, now_ms())
         self._wake()
 
 

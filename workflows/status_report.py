@@ -14,10 +14,9 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.machine.breaker import BreakerState
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.machine.progress import STATES
-from oldhost_sync.policy.machine.session import Phase, SessionState
+from oldhost_sync.policy.machine.session import BreakerState, Phase, SessionState
 from oldhost_sync.policy.plain_text import plain_markdown
 from oldhost_sync.policy.queue.coalescer import upcoming as next_operations
 from oldhost_sync.policy.queue.pending_operation import PendingOperation
@@ -66,7 +65,7 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
         "waiting": len(machine.coalescer.waiting),
         "held": machine.coalescer.held_count,
         "apart": len(machine.coalescer.parked),
-        "dead_letters": machine.dead_letters,
+        "dead_letters": machine.outcomes.dead_letters,
         "in_flight": len(machine.in_flight),
         "in_doubt": len(machine.in_flight.in_doubt),
         "rates": {

@@ -18,7 +18,7 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.changes import EntityKey
-    from oldhost_sync.policy.machine import snapshot
+    from oldhost_sync.policy.machine import operators, snapshot
     from oldhost_sync.policy.machine.release import release_of_run
     from oldhost_sync.policy.tuning import WriterPolicy
     from workflows import direct_changes, intake, messages, operator_acts, status_report
@@ -64,7 +64,9 @@ class SyncWriterWorkflow:
         )
         self.freeing = free_at_eviction(self.machine.coalescer)
         if unreadable:
-            self.machine.unreadable(f"The writer was started with a wrong argument: {unreadable}.", "unreadable-start")
+            self.machine.alerts.unreadable(
+                f"The writer was started with a wrong argument: {unreadable}.", "unreadable-start"
+            )
         workflow.register_random_seed_callback(self._after_reset)
 
     @workflow.run
@@ -108,7 +110,7 @@ class SyncWriterWorkflow:
             case "renew" if (release := intake.read_release(argument)) is not None:
                 self.next_run.asked = self.next_run.asked or release != self.machine.release
             case "worker_ended" if (task_queue := intake.read_task_queue(argument)) is not None:
-                self.machine.lifecycle.worker_ended(task_queue)
+                self.machine.worker_ended(task_queue)
             case _:
                 self._alert_unreadable(name, 1)
         self.wakeup_requested = True
@@ -212,7 +214,7 @@ class SyncWriterWorkflow:
         operator_acts.check_named(request)
         if request.change_id is None:
             raise ValueError("say which dead letter (change_id)")
-        if objection := self.machine.operators.objection(action, request.change_id):
+        if objection := operators.objection(self.machine, action, request.change_id):
             raise ValueError(objection)
 
     @workflow.update
@@ -224,12 +226,12 @@ class SyncWriterWorkflow:
     def _check_resolve(self, request: OperatorRequest) -> None:
         self._check_loaded()
         operator_acts.check_resolve(request)
-        self.machine.operators.can_resolve()
+        operators.can_resolve(self.machine)
 
     def _check_sensible(self, action: str, request: OperatorRequest) -> None:
         self._check_loaded()
         operator_acts.check_named(request)
-        if objection := self.machine.operators.objection(action):
+        if objection := operators.objection(self.machine, action):
             raise ValueError(objection)
 
     def _check_loaded(self) -> None:
@@ -272,7 +274,7 @@ class SyncWriterWorkflow:
         return self.reception.was_reset
 
     def _load_persisted_state(self, page: messages.Outstanding) -> None:
-        self.machine.dead_letters = page.dead_letters
+        self.machine.outcomes.dead_letters = page.dead_letters
         self.machine.alerts.number_above(page.alert_sequence)
         if self.machine.carried:
             return
@@ -360,6 +362,6 @@ class SyncWriterWorkflow:
                 f"{self.unreadable} items that arrived by signal can't be read, the last by {name[:64]!r}; "
                 "see docs/messages.md."
             )
-            self.machine.unreadable(text, "unreadable-signals")
+            self.machine.alerts.unreadable(text, "unreadable-signals")
             self.unreadable = 0
             self.tell_unreadable_at_ms = now_ms() + UNREADABLE_ALERT_MS

@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from oldhost_sync.policy.machine.breaker import BreakerState
+from oldhost_sync.policy.machine.session import BreakerState
 from oldhost_sync.store.ledger.setting_apart import APART
 from tests.simulation.roles import MARKER, Wish
 from workflows import messages

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
-from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.machine import operators, snapshot
 from oldhost_sync.policy.machine.actions import Action
 from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
@@ -132,7 +132,7 @@ def renew(activations: Activations) -> None:
 
 MISHAPS: dict[str, Callable[[Activations], object]] = {
     "ban": lambda a: a.happen("ban", lambda machine: ban(machine, a.now_ms)),
-    "pause": lambda a: a.happen("pause", lambda machine: machine.operators.pause("op", "why")),
+    "pause": lambda a: a.happen("pause", lambda machine: operators.pause(machine, "op", "why")),
     "halt": lambda a: a.happen("halt", lambda machine: machine.opening_ended(OpeningHalted("why"), a.now_ms)),
     "continue-as-new": renew,
 }
@@ -163,7 +163,7 @@ def test_ten_thousand_dead_letters_delay_nobody() -> None:
     activations = Activations()
     activations.open()
     for number in range(10_000):
-        activations.machine.load_held(EntityKey("unit", f"dead{number}"), [1 + number])
+        activations.machine.outcomes.hold(EntityKey("unit", f"dead{number}"), [1 + number])
     activations.enqueue(
         [ChangeRef(20_000 + n, PriorityClass.TXN, "unit", f"dead{n}", "booking", START_MS) for n in range(10_000)]
     )

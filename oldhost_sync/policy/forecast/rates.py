@@ -14,7 +14,7 @@ from oldhost_sync.policy.forecast.forecast import Arrivals, Backlog, Forecast, o
 from oldhost_sync.policy.machine.actions import RaiseAlert
 from oldhost_sync.policy.queue.coalescer import Coalescer
 from oldhost_sync.policy.queue.pending_operation import PendingOperation
-from oldhost_sync.policy.tuning import CALM_MS, CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT
+from oldhost_sync.policy.tuning import CALM_MS, CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT, send_size
 
 SMOOTHING = 0.2  # weight of the newest measurement
 # Most of a rate comes from the measurements of this last time.
@@ -60,6 +60,10 @@ class LoadMonitor:
         self._by_class[cls] += 1
         if is_new and cls is PriorityClass.TXN:
             self._calm_from_ms = now_ms + CALM_MS
+
+    def send_size(self, debounce_ms: int, now_ms: int = 0) -> int:
+        """How many operations a send has now; `now_ms`: if it may be a long one, while no TXN change arrives."""
+        return send_size(self.service_ms, debounce_ms, calm=now_ms > 0 and self.is_calm(now_ms))
 
     def is_calm(self, now_ms: int) -> bool:
         """Whether no TXN change has arrived for a minute, or since the run began."""

@@ -5,103 +5,119 @@ The workflow, the planner and the simulation run this same code: they report wha
 Authority: MariaDB knows which changes exist and their fates; this machine knows only when and in which order they are
 sent, and rebuilds itself from MariaDB when it starts empty.
 
-Its parts: `coalescer` (what waits), `in_flight` (what is being sent), `session` and its `lifecycle`, `breaker`,
-`outcomes` (the fates of changes), `operators` (their acts), `loading` and `sweeping` (what is read from MariaDB),
-`alerts` (the alerts).
+Its parts know each other only where one is given to another, and none knows the machine: `coalescer` (what waits),
+`in_flight` (what is being sent), `link` (session and breaker), `outcomes` (the fates of changes), `loading` and
+`sweeping` (what is read from MariaDB), `load` (rates and forecast), `progress`, and `alerts`. Operators' acts are
+above it (`operators.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from oldhost_sync.policy.changes import ChangeRef, EntityKey, Outcome, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.forecast.rates import LoadMonitor
-from oldhost_sync.policy.machine import bans, notices
-from oldhost_sync.policy.machine.actions import Action, LoadOutstanding, Probe, RecordAlerts, RecordHalt, Send, Sweep
-from oldhost_sync.policy.machine.alerts import Alerts
-from oldhost_sync.policy.machine.breaker import Breaker, BreakerState
-from oldhost_sync.policy.machine.events import OpeningEnded, Probed, SendEnded, SendFailed
+from oldhost_sync.policy.machine import standing_alerts
+from oldhost_sync.policy.machine.actions import (
+    Action,
+    CloseSession,
+    LoadOutstanding,
+    OpenSession,
+    Probe,
+    RecordAlerts,
+    RecordHalt,
+    Send,
+    StopSends,
+    Sweep,
+)
+from oldhost_sync.policy.machine.alerts import Alerts, clock
+from oldhost_sync.policy.machine.events import (
+    ANSWERED,
+    REFUSALS,
+    OpeningEnded,
+    OpeningFailed,
+    OpeningHalted,
+    OpeningPostponed,
+    Probed,
+    SendEnded,
+    SendFailed,
+    SessionOpened,
+)
 from oldhost_sync.policy.machine.lost_answers import LostAnswers
-from oldhost_sync.policy.machine.operators import Operators, Pause
 from oldhost_sync.policy.machine.outcomes import Outcomes
 from oldhost_sync.policy.machine.outstanding_changes import Part, Rebuild, SweepState
 from oldhost_sync.policy.machine.progress import Progress
 from oldhost_sync.policy.machine.release import RELEASE
-from oldhost_sync.policy.machine.session import SessionState
-from oldhost_sync.policy.machine.session_lifecycle import SessionLifecycle
+from oldhost_sync.policy.machine.session import BreakerState, Event, Link, Phase
 from oldhost_sync.policy.queue.coalescer import Coalescer
 from oldhost_sync.policy.queue.in_flight import InFlight
 from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation, label_of
+from oldhost_sync.policy.rules.apart import pause_ms
 from oldhost_sync.policy.tuning import (
     MOVED_AT_ONCE_MAX,
+    REOPEN_ALERT_ATTEMPTS,
     SENDS_IN_FLIGHT_MAX,
+    SESSIONS_WITHOUT_PROGRESS_ALERT,
     URGENT_SENDS_IN_FLIGHT_MAX,
     WriterPolicy,
-    send_size,
 )
 
-
-@dataclass
-class Counters:
-    """What happened since the machine's first start; carried from run to run."""
-
-    received: int = 0
-    applied: int = 0
-    superseded: int = 0
-    no_op: int = 0
-    stale: int = 0
-    dead: int = 0
-    sessions: int = 0
-    bans: int = 0
-
-    def count(self, outcome: Outcome) -> None:
-        name = outcome.value.lower()
-        if hasattr(self, name):
-            setattr(self, name, getattr(self, name) + 1)
+SECOND_BAN = "a second ban within the hour"
+_EMERGENCY = PriorityClass.EMERGENCY
 
 
 @dataclass
+class Pause:
+    """Who paused the writer and why; None while it runs."""
+
+    operator: str
+    reason: str
+
+
 class Machine:
     """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: the state came from
     an earlier run, perhaps without the waiting changes. `draining`: a new run is about to start. `release`: the
     release whose decisions it makes (`release.py`).
+
+    `resolved_epoch`: that of the last resolve in this run; sends of an older run's session are no longer under way.
+    `opening_predates_resolve`: an operator resolved while a session was being opened; its result is older than that.
     """
 
-    policy: WriterPolicy
-    now_ms: int
-    release: int = RELEASE
-    loaded: bool = False
-    carried: bool = False
-    draining: bool = False
-    paused: Pause | None = None
-    session: SessionState = field(default_factory=SessionState)
-    counters: Counters = field(default_factory=Counters)
-    send_number: int = 0
-    probe_at_ms: int = 0
-    probing: bool = False
-
-    def __post_init__(self) -> None:
-        policy = self.policy
-        self.breaker = Breaker(policy.ban_ms)
+    def __init__(self, policy: WriterPolicy, now_ms: int, release: int = RELEASE) -> None:
+        self.policy = policy
+        self.release = release
+        self.loaded = self.carried = self.draining = self.probing = self.opening_predates_resolve = False
+        self.paused: Pause | None = None
+        self.send_number = self.probe_at_ms = self.resolved_epoch = 0
+        self._stopped_epoch = 0  # of the session whose sends were stopped, because a new run is about to start
+        self._told_apart = 0  # the change that the open alert says waits apart
         self.coalescer = Coalescer(
             debounce_ms=policy.debounce_ms,
             max_wait_ms=policy.max_wait_ms,
             txn_per_lww=policy.txn_per_lww,
             early_send_ms=policy.early_send_ms,
         )
-        self.loading = Rebuild(Part.EMERGENCIES)
-        self.dead_letters = 0
         self.in_flight = InFlight()
-        self.outcomes = Outcomes(self)
-        self.lifecycle = SessionLifecycle(self)
-        self.operators = Operators(self)
+        self.link = Link(policy.ban_ms)
+        self.session, self.breaker = self.link.session, self.link.breaker
+        self.loading = Rebuild(Part.EMERGENCIES)
         self.sweeping = SweepState(policy.sweep_ms)
-        self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
+        self.load = LoadMonitor(now_ms, policy.txn_per_lww, self.in_flight)
+        self.progress = Progress(now_ms)
         self.alerts = Alerts()
-        self.progress = Progress(self.now_ms)
-        self.looked_at_ms = self.now_ms
         self.lost_answers = LostAnswers()
+        self.outcomes = Outcomes(
+            self.coalescer,
+            self.in_flight,
+            self.session,
+            self.loading,
+            self.sweeping,
+            self.load,
+            self.progress,
+            self.alerts,
+        )
+        self.counters = self.outcomes.counters
 
     # --------------------------------------------------------------------------------------------------------- deciding
 
@@ -111,29 +127,138 @@ class Machine:
         The order: sends, while a session is open and something can be sent; opening or closing the session; what is
         independent of sending: the probe, reading outstanding changes, the sweep; the forecast and the alerts.
         """
-        self.coalescer.unpark_due(now_ms)
-        self.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX)
-        self.breaker.tick(now_ms)
-        self.take_released()
-        if self._is_idle:
-            self.coalescer.end_quiet(now_ms, self._send_size)
-        actions = [*self._sends(now_ms), *self.lifecycle.next_actions(now_ms), *self._other_actions(now_ms)]
-        self._forecast(now_ms)
+        self.link.tick(now_ms)
+        for entity in self.coalescer.advance(now_ms, MOVED_AT_ONCE_MAX):
+            self.loading.want(entity)
+        sends: list[Action] = [*self._sends(now_ms)] if self.may_send else []
+        actions = [*sends, *self._session_actions(now_ms), *self._other_actions(now_ms)]
+        if now_ms >= self.load.next_at_ms:
+            self.alerts.add(*self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms))
         return actions + self.tell(now_ms)
+
+    def _sends(self, now_ms: int) -> Iterator[Send]:
+        """Operations that are bound to nonces first, then emergencies, then the lanes."""
+        if not len(self.in_flight) and not self.coalescer.can_send:
+            self.coalescer.end_quiet(now_ms, self.load.send_size(self.policy.debounce_ms))
+        while entries := self._bound_send():
+            yield self._send(entries)
+        while entries := self._urgent_send(now_ms):
+            yield self._send(entries, urgent=True)
+        while entries := self._next_send(now_ms):
+            yield self._send(entries)
+
+    def _send(self, entries: list[PendingOperation], *, urgent: bool = False) -> Send:
+        session = self.session
+        self.send_number += 1
+        session.sends += not urgent
+        session.urgent_sends += urgent
+        sequence = session.urgent_sends if urgent else session.sends
+        self.in_flight.start(self.send_number, entries, urgent=urgent)
+        ids = tuple([entry.ref.change_id for entry in entries])
+        accepted = tuple([entry.ref.accepted_at_ms for entry in entries])
+        label = label_of(entries)
+        return Send(self.send_number, sequence, session.epoch, session.task_queue, ids, label, accepted, urgent)
+
+    def _bound_send(self) -> list[PendingOperation]:
+        if not self.in_flight.bound or self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
+            return []
+        return self.in_flight.bound_to_send(self.load.send_size(self.policy.debounce_ms))
+
+    def _urgent_send(self, now_ms: int) -> list[PendingOperation]:
+        """Emergencies, each with its entity's older operations, also from ordinary sends, so that it waits for none."""
+        in_flight, lane, entries = self.in_flight, self.coalescer.lanes[_EMERGENCY], list[PendingOperation]()
+        if not lane.heads or self.session.bound_list_was_cut or len(in_flight.urgent) >= URGENT_SENDS_IN_FLIGHT_MAX:
+            return entries
+        size = self.load.send_size(self.policy.debounce_ms)
+        while len(entries) < size and (head := lane.head()):
+            before = [entry for entry in in_flight.in_ordinary(head[0]) if entry not in entries]
+            chain = self.coalescer.take(now_ms, self.load.service_ms)
+            entries += before + chain
+        return entries
+
+    def _next_send(self, now_ms: int) -> list[PendingOperation]:
+        """Whole chains of entities, as many as fill one send."""
+        coalescer, entries = self.coalescer, list[PendingOperation]()
+        if self.session.bound_list_was_cut or self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
+            return entries
+        if coalescer.lanes[_EMERGENCY].heads:
+            return entries  # emergencies are sent first, as soon as an urgent send has ended
+        size = self.load.send_size(self.policy.debounce_ms, now_ms)
+        while len(entries) < size and (chain := coalescer.take(now_ms, self.load.service_ms)):
+            entries += chain
+        return entries
+
+    def _session_actions(self, now_ms: int) -> Iterator[Action]:
+        """Open a session when there is none and nothing prevents it; close one when paused, halted, or at its end."""
+        session, in_flight = self.session, self.in_flight
+        if in_flight.sends and session.takes_sends:
+            if self.draining and self._stopped_epoch != session.epoch:
+                self._stopped_epoch = session.epoch
+                yield StopSends(session.epoch, session.task_queue)
+            elif self._must_stop and not self.draining and not self.probing:
+                yield self._close()
+        if in_flight.sends or self.draining or self.probing:
+            return
+        if session.phase is Phase.OPEN:
+            if session.lost:
+                self._session_ended(now_ms)
+            elif self._must_stop or (session.bound_list_was_cut and not in_flight.bound):
+                yield self._close()
+        if self.loaded and self.paused is None and self.link.may_open(now_ms):
+            self.link.move(Event.REQUESTED)
+            self.opening_predates_resolve = False
+            yield OpenSession(tuple(in_flight.in_doubt), self._newest())
+
+    @property
+    def _must_stop(self) -> bool:
+        """Whether the session has to drain: `oldhost/nonce_pipeline.py` says what is still sent then."""
+        return self.paused is not None or self.breaker.state is BreakerState.HALTED
+
+    def _close(self) -> CloseSession:
+        self.link.move(Event.CLOSE)
+        return CloseSession(self.session.epoch, self.session.task_queue)
+
+    def _newest(self) -> tuple[int, ...]:
+        refs = [entry.ref for entries in (self.coalescer.waiting.values(), self.in_flight) for entry in entries]
+        newest = max(refs, key=lambda ref: ref.change_id, default=None)
+        return () if newest is None else (newest.change_id, newest.accepted_at_ms)
+
+    def _other_actions(self, now_ms: int) -> Iterator[Action]:
+        if now_ms >= self.probe_at_ms and not self.probing and self.may_send:
+            self.probing = True
+            yield Probe(self.session.epoch, self.session.task_queue)
+        if self.draining:
+            return
+        if now_ms >= self.loading.at_ms and self.loading.is_due:
+            yield LoadOutstanding(*self.loading.begin())
+        if now_ms >= self.sweeping.at_ms and self._may_sweep:
+            yield Sweep(self.sweeping.begin())
+
+    @property
+    def may_send(self) -> bool:
+        """Whether the machine would send if something were ready."""
+        closed = self.breaker.state is BreakerState.CLOSED
+        return closed and not self.paused and not self.draining and self.session.takes_sends
+
+    @property
+    def _may_sweep(self) -> bool:
+        return self.loaded and self.loading.part is None and not self.sweeping.under_way
 
     def wake_at_ms(self) -> int | None:
         """When to call `decide` again if there is no event before; None: only at the next event."""
         # A draining writer begins none of these. Their times, once past, would wake it in an endless loop.
+        coalescer, may_send = self.coalescer, self.may_send
+        is_idle = may_send and not len(self.in_flight) and not coalescer.can_send
         times = [
-            self.coalescer.next_due_at_ms() if self.may_send else None,
-            self.coalescer.next_quiet_at_ms() if self._is_idle else None,
-            min(self.coalescer.parked.values(), default=None) if self.may_send else None,
-            self.breaker.ask_at_ms if self.breaker.state is BreakerState.OPEN else None,
-            self.lifecycle.reopens_at_ms if not self.draining else None,
+            coalescer.next_due_at_ms() if may_send else None,
+            coalescer.next_quiet_at_ms() if is_idle else None,
+            min(coalescer.parked.values(), default=None) if may_send else None,
+            self.link.ask_at_ms if self.breaker.state is BreakerState.OPEN else None,
+            self.link.reopens_at_ms if self.paused is None and not self.draining else None,
             self.sweeping.at_ms if not self.draining and self._may_sweep else None,
             self.loading.at_ms if self.loading.is_due and not self.draining else None,
-            self.probe_at_ms if self.may_send and not self.probing else None,
-            self.load.next_at_ms if self.coalescer.waiting else None,
+            self.probe_at_ms if may_send and not self.probing else None,
+            self.load.next_at_ms if coalescer.waiting else None,
             self.watch_at_ms(),
         ]
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
@@ -144,143 +269,47 @@ class Machine:
             return None
         return self.progress.due_at_ms
 
-    def _sends(self, now_ms: int) -> Iterator[Send]:
-        """Bound operations first, then emergencies, then the lanes."""
-        while self.may_send:
-            if entries := self._bound_send():
-                yield self._send(entries)
-            elif entries := self._urgent_send(now_ms):
-                yield self._send(entries, urgent=True)
-            elif entries := self._next_send(now_ms):
-                yield self._send(entries)
-            else:
-                return
-
-    def _send(self, entries: list[PendingOperation], *, urgent: bool = False) -> Send:
-        session = self.session
-        self.send_number += 1
-        session.sends += not urgent
-        session.urgent_sends += urgent
-        sequence = session.urgent_sends if urgent else session.sends
-        self.in_flight.start(self.send_number, entries, urgent=urgent)
-        ids = tuple(entry.ref.change_id for entry in entries)
-        accepted = tuple(entry.ref.accepted_at_ms for entry in entries)
-        label = label_of(entries)
-        return Send(self.send_number, sequence, session.epoch, session.task_queue, ids, label, accepted, urgent)
-
-    def _bound_send(self) -> list[PendingOperation]:
-        is_room = self.in_flight.ordinary < SENDS_IN_FLIGHT_MAX
-        return self.in_flight.bound_to_send(self._send_size) if is_room else []
-
-    def _urgent_send(self, now_ms: int) -> list[PendingOperation]:
-        """Emergencies, each with its entity's older operations, also from ordinary sends, so that it waits for none."""
-        in_flight, entries = self.in_flight, list[PendingOperation]()
-        if not self._emergencies_are_urgent or len(in_flight.urgent) >= URGENT_SENDS_IN_FLIGHT_MAX:
-            return entries
-        while len(entries) < self._send_size and (entity := self.coalescer.emergency_entity):
-            before = [entry for entry in in_flight.in_ordinary(entity) if entry not in entries]
-            chain = self.coalescer.take(now_ms, self.load.service_ms)
-            entries += before + chain
-            for entry in chain:
-                in_flight.enter(entry)
-        return entries
-
-    @property
-    def _emergencies_are_urgent(self) -> bool:
-        return not self.session.bound_list_was_cut
-
-    @property
-    def _send_size(self) -> int:
-        return send_size(self.load.service_ms, self.policy.debounce_ms)
-
-    def _next_send(self, now_ms: int) -> list[PendingOperation]:
-        """Whole chains of entities, as many as fill one send."""
-        calm, entries = self.load.is_calm(now_ms), list[PendingOperation]()
-        size = send_size(self.load.service_ms, self.policy.debounce_ms, calm=calm)
-        if self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
-            return entries
-        if self._emergencies_are_urgent and self.coalescer.emergency_entity is not None:
-            return entries  # emergencies are sent first, as soon as an urgent send has ended
-        while not self.session.bound_list_was_cut and len(entries) < size:
-            if not (chain := self.coalescer.take(now_ms, self.load.service_ms)):
-                return entries
-            entries += chain
-            for entry in chain:
-                self.in_flight.enter(entry)
-        return entries
-
-    def _other_actions(self, now_ms: int) -> Iterator[Action]:
-        if self.may_send and not self.probing and now_ms >= self.probe_at_ms:
-            self.probing = True
-            yield Probe(self.session.epoch, self.session.task_queue)
-        if self.loading.is_due and not self.draining and now_ms >= self.loading.at_ms:
-            yield LoadOutstanding(*self.loading.begin())
-        if self._may_sweep and not self.draining and now_ms >= self.sweeping.at_ms:
-            yield Sweep(self.sweeping.begin())
-
-    @property
-    def may_send(self) -> bool:
-        """Whether the machine would send if something were ready."""
-        closed = self.breaker.state is BreakerState.CLOSED
-        return self.session.takes_sends and closed and not self.paused and not self.draining
-
-    @property
-    def _is_idle(self) -> bool:
-        """Whether OldHost could take an operation, but none is ready."""
-        return self.may_send and not len(self.in_flight) and not self.coalescer.can_send
-
-    @property
-    def _may_sweep(self) -> bool:
-        return self.loaded and self.loading.part is None and not self.sweeping.under_way
-
     # ------------------------------------------------------------------------------------------------ changes coming in
 
     def enqueue(self, refs: Iterable[ChangeRef], now_ms: int, *, sweep: bool = False) -> int:
         """Take changes; known ones are ignored (the relay may signal twice). Returns how many were new."""
-        new = 0
-        for ref in refs:
-            if not self._holds(ref) and self._accept(ref, now_ms, sweep=sweep):
-                new += 1
-        return new
+        return sum([self._accept(ref, now_ms, sweep=sweep) for ref in refs])
 
     def _accept(self, ref: ChangeRef, now_ms: int, *, sweep: bool) -> bool:
+        """Whether it was new."""
+        coalescer, older = self.coalescer, None
+        if ref.change_id in coalescer.waiting or ref.change_id in self.in_flight.entries:
+            return False
+        if ref.entity in coalescer.holds and ref.change_id in coalescer.holds[ref.entity].dead:
+            return False
         if ref.priority_class is PriorityClass.LWW:
-            newest = max(self.coalescer.newest_waiting(ref.key) or 0, self.in_flight.newest(ref.key))
-            if ref.change_id < newest:
-                if not sweep:
+            older = coalescer.newest_waiting(ref.key)
+            if ref.change_id < max(older or 0, self.in_flight.newest(ref.key)):
+                if sweep:  # the newer one arrived while older ones were still being read
+                    coalescer.inherit(ref)
+                else:
                     self.counters.received += 1
                     self.outcomes.superseded(ref.change_id)
-                else:  # the newer one arrived while older ones were still being read
-                    self.coalescer.inherit(ref)
                 return False
-        older = self.coalescer.newest_waiting(ref.key)
-        added = self.coalescer.add(ref, now_ms)
+        added = coalescer.add(ref, now_ms)
         if added is Added.HELD:  # it waits in MariaDB, and is read again when it is no longer held
             return False
         self.counters.received += 1
-        if added is Added.REPLACED_OLDER and older is not None:
+        if older is not None:
             self.outcomes.supersede(ref.entity, older)
         elif self.loaded:  # a change that a rebuild reads is no new arrival
             self.load.arrived(ref.priority_class, now_ms, is_new=self.loading.part is None)
         return True
-
-    def _holds(self, ref: ChangeRef) -> bool:
-        if self.coalescer.knows(ref.change_id) or ref.change_id in self.in_flight:
-            return True
-        hold = self.coalescer.holds.get(ref.entity)
-        return hold is not None and ref.change_id in hold.dead
-
-    def load_held(self, entity: EntityKey, dead: Sequence[int]) -> None:
-        """Some dead letters of this entity wait for an operator."""
-        for change_id in dead:
-            self.counters.received -= self.coalescer.hold(entity, change_id)
 
     def load_pause(self, operator: str, reason: str) -> None:
         """While rebuilding: an operator has paused this writer, perhaps in an earlier run."""
         self.paused = Pause(operator, reason)
 
     def load_ban(self, left_ms: int, now_ms: int) -> None:
-        bans.load(self, left_ms, now_ms)
+        """While rebuilding: the last ban and what is left of it; negative when it is over."""
+        self.link.load_ban(left_ms, now_ms)
+        if left_ms > 0:
+            self.alerts.banned(self.breaker.until_ms)  # the earlier run may have ended before it raised this
 
     def finish_loading(self, now_ms: int) -> None:
         """All outstanding changes were read."""
@@ -302,12 +331,6 @@ class Machine:
     def load_failed(self, load: LoadOutstanding, now_ms: int) -> None:
         self.loading.fail(load.entity, load.after_id, now_ms)
 
-    def take_released(self) -> None:
-        """Request the changes that wait in MariaDB, of entities that are no longer held."""
-        for entity in self.coalescer.released:
-            self.loading.want(entity)
-        self.coalescer.released.clear()
-
     def swept(
         self, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int, *, mends_holds: bool = True
     ) -> None:
@@ -316,21 +339,166 @@ class Machine:
         """
         outstanding = self.sweeping.fates.outstanding(refs)
         if mends_holds:
-            self.operators.follow_sweep(outstanding, now_ms)
-        strays = self.enqueue(outstanding, now_ms, sweep=True)
+            self.outcomes.follow_sweep(outstanding, now_ms)
+        missed = self.enqueue(outstanding, now_ms, sweep=True)
         self.sweeping.end(last_id, now_ms, more=more)
-        if strays:
-            self.alerts.strays(strays, last_id, now_ms)
+        if missed:
+            self.alerts.strays(missed, last_id, now_ms)
 
-    # ------------------------------------------------------------------------------------------------------ the session
+    def sweep_failed(self, now_ms: int) -> None:
+        self.sweeping.fail(now_ms)
+
+    # ------------------------------------------------------------------------------------------------ opening a session
 
     def opening_ended(self, event: OpeningEnded, now_ms: int) -> None:
         """A session is open, or must wait, or must not be opened."""
-        self.lifecycle.opening_ended(event, now_ms)
+        match event:
+            case SessionOpened():
+                self._opened(event, now_ms)
+            case OpeningHalted():
+                self.link.move(Event.REFUSED)
+                if not self.opening_predates_resolve:  # else the next opening reads from MariaDB if it is still halted
+                    self.halt(event.message)
+            case OpeningPostponed():
+                self._postponed(event, now_ms)
+            case OpeningFailed():
+                self.link.move(Event.POSTPONED)
+                why = f": {event.why}" if event.why else ""
+                self.progress.said(f"failure: opening a session failed{why}")
+                self._open_later(self.link.growing_pause_ms, "failure", now_ms)
+
+    def _opened(self, event: SessionOpened, now_ms: int) -> None:
+        """OldHost agrees with the ledger: record the fates of what was in doubt, and send bound operations first."""
+        attempts, was_asking = self.session.attempts, self.breaker.state is BreakerState.HALF_OPEN
+        self.link.opened(event)
+        bound = event.bound_refs()
+        for fate in event.fates:
+            self.outcomes.record(fate, now_ms)
+        self.outcomes.bind_all(bound)
+        if attempts >= REOPEN_ALERT_ATTEMPTS:
+            self.alerts.session_is_back()
+        if event.epoch > 1 and self._proves_that_all_is_well:
+            self.alerts.disproved_by_a_session()
+        self._count_without_progress(bound)
+        self.counters.sessions += 1
+        self._set_apart(event.apart, now_ms)
+        self.progress.fates = 0
+        self.probe_at_ms = now_ms + self.policy.probe_ms
+        if was_asking:
+            self.alerts.ban_or_halt_is_over()
+
+    @property
+    def _proves_that_all_is_well(self) -> bool:
+        """The first session of a run to which an earlier one left no more than its alerts, unless a pause or a halt has
+        begun during the opening.
+        """
+        return self.counters.sessions == 0 and not self.carried and not self._must_stop
+
+    def _count_without_progress(self, bound: list[ChangeRef]) -> None:
+        if not bound:
+            self.session.sessions_without_progress = 0
+            stuck = self.alerts.stuck
+            is_here = stuck in self.coalescer.waiting or stuck in self.in_flight
+            if not is_here or stuck != self._told_apart:
+                self.alerts.nothing_is_stuck()
+            return
+        self.session.sessions_without_progress += 1
+        if self.session.sessions_without_progress == SESSIONS_WITHOUT_PROGRESS_ALERT:
+            self.alerts.goes_nowhere(bound[0], SESSIONS_WITHOUT_PROGRESS_ALERT)
+
+    def _set_apart(self, apart: Sequence[Sequence[int]], now_ms: int) -> None:
+        for change_id, tries, *left_ms in apart:
+            entity = self.coalescer.park(change_id, now_ms + (left_ms[0] if left_ms else pause_ms(tries)))
+            if entity is not None and tries > 1:
+                self._told_apart = change_id
+                self.alerts.waits_apart(change_id, entity, tries)
+
+    def _postponed(self, event: OpeningPostponed, now_ms: int) -> None:
+        """A ban still runs, an operation in doubt needs its settle time, or the connection can't be opened."""
+        self.link.move(Event.POSTPONED)
+        wait_ms = max(event.wait_ms, 1)
+        if event.reason == "ban":
+            self.banned(event.wait_ms, now_ms)
+            wait_ms = min(wait_ms, self.link.ask_again_ms)
+        else:
+            self.progress.said(f"{event.reason}: {event.message}" if event.message else event.reason)
+        if event.reason in REFUSALS:  # each worker counts for itself
+            wait_ms = max(wait_ms, self.link.growing_pause_ms)
+        self._open_later(wait_ms, event.reason, now_ms)
+
+    def _open_later(self, wait_ms: int, reason: str, now_ms: int) -> None:
+        session = self.session
+        self.link.wait(now_ms + wait_ms, reason)
+        session.attempts += reason not in ("ban", "settle")
+        # The alert no-progress covers the case that something waits, and is raised sooner.
+        if session.attempts == REOPEN_ALERT_ATTEMPTS and not self.has_sendable:
+            self.alerts.no_session(session.attempts, reason)
+
+    # ---------------------------------------------------------------------------------------------------- a send's end
 
     def send_ended(self, number: int, event: SendEnded | SendFailed, now_ms: int, *, epoch: int = 0) -> None:
         """`epoch`: of the session that was to send."""
-        self.lifecycle.send_ended(number, event, now_ms, epoch)
+        if number in self.in_flight.sends:
+            if isinstance(event, SendEnded):
+                self._sent(number, event, now_ms)
+            else:
+                self._send_failed(number, event)
+        # Of a send that was given up, the next session learns, or has learnt, from the ledger and OldHost what became
+        # of its operations. But a halt may not be in the ledger, if the database was down.
+        if isinstance(event, SendEnded) and event.halted:
+            if epoch >= self.resolved_epoch:  # else an operator has resolved; MariaDB says if it is still halted
+                self.halt(event.halted)
+            self.alerts.record_halt(event.halted, event.never_taken, epoch)
+
+    def _sent(self, number: int, event: SendEnded, now_ms: int) -> None:
+        outcomes, older, held = self.outcomes, event.older_refs(), event.dead_letters()
+        ids = self.in_flight.end(number)
+        outcomes.follow_waiting(older, now_ms)
+        self.enqueue(older, now_ms)
+        for entity, dead in held:
+            outcomes.hold(entity, [change_id for change_id in dead if change_id not in self.coalescer.decided])
+        ended, in_doubt = outcomes.record_send(event.fates, ids, now_ms)
+        self._set_apart(event.apart, now_ms)
+        if event.service_ms > 0:
+            self.load.served(max(event.service_ms, event.pace_ms))
+        if not event.session_open or in_doubt or event.banned_ms > 0:
+            self.session.lost = True
+        self.progress.said("" if ended else event.reason)
+        no_answer = in_doubt and event.refusal != ANSWERED
+        self.lost_answers.note(self.alerts, ended=ended, in_doubt=no_answer, reason=event.reason)
+        self.lost_answers.note_session(self.alerts, event.refusal, event.reason, now_ms)
+        if event.banned_ms > 0:
+            self.banned(event.banned_ms, now_ms)
+
+    def _send_failed(self, number: int, event: SendFailed) -> None:
+        in_flight, ids = self.in_flight, self.in_flight.end(number)
+        self.session.lost = True
+        if event.never_started:
+            for change_id in ids:
+                if change_id not in in_flight or in_flight.is_being_sent(change_id):
+                    continue
+                if change_id not in in_flight.bound:
+                    self.outcomes.requeue(change_id)
+        self.outcomes.leave_in_doubt(ids)
+        self.progress.said(_why_failed(event))
+        if event.silent:
+            self._give_up_sends()
+
+    def worker_ended(self, task_queue: str) -> None:
+        """Another worker has found that the process of this queue has ended. If the session is there, give it up."""
+        if self.session.phase is not Phase.OPEN or self.session.task_queue != task_queue:
+            return
+        self.session.lost = True
+        self._give_up_sends()
+
+    def _give_up_sends(self) -> None:
+        """Do not wait until the heartbeat of each send is overdue. The session's worker may live after all; then the
+        ledger's epoch fences it, as any session that was given up.
+        """
+        for number in list(self.in_flight.sends):
+            self.outcomes.leave_in_doubt(self.in_flight.end(number))
+
+    # ---------------------------------------------------------------------------------------------- a session's end
 
     def probed(self, event: Probed, now_ms: int) -> None:
         self.probing = False
@@ -340,36 +508,74 @@ class Machine:
 
     def closed(self) -> None:
         """The session is closed, as requested."""
-        self.lifecycle.closed()
+        self.link.ended(Event.CLOSED)
+
+    def _session_ended(self, now_ms: int) -> None:
+        """It ended by itself. If several in a row brought no fate, the next follow after growing pauses."""
+        self.progress.session_ended(sent=self.session.sends + self.session.urgent_sends > 0)
+        pause = self.progress.pause_ms
+        self.link.ended(Event.ENDED_IDLE if pause else Event.ENDED)
+        if pause:
+            self.link.wait(now_ms + pause, "progress")
 
     def violated(self, what: str) -> None:
         """One of our own invariants was broken: stop sending, halt, raise the alert, and make the halt durable."""
-        self.lifecycle.give_up()
+        self.session.lost = True
         self.halt(f"invariant violated: {what}")
         self.alerts.record_halt(f"invariant violated: {what}")
 
-    def unreadable(self, what: str, dedupe_key: str) -> None:
-        """A message to the writer can't be read."""
-        self.alerts.unreadable(what, dedupe_key)
-
-    def sweep_failed(self, now_ms: int) -> None:
-        self.sweeping.fail(now_ms)
-
-    # --------------------------------------------------------------------------------------------------- bans and halts
-
     def banned(self, ban_ms: int, now_ms: int) -> None:
-        bans.report(self, ban_ms, now_ms)
+        """OldHost answered with a ban. A second one soon after the first halts the writer."""
+        before = self.breaker.state
+        again = self.link.banned(now_ms, ban_ms)
+        if before in (BreakerState.CLOSED, BreakerState.HALF_OPEN):
+            self.alerts.banned(self.breaker.until_ms)
+        if before is not BreakerState.CLOSED:
+            return
+        self.counters.bans += 1
+        self.load.look_soon(now_ms)
+        if again:
+            self.halt(SECOND_BAN)
+            self.alerts.record_halt(SECOND_BAN)
 
     def halt(self, reason: str) -> None:
         """Halt, or report an existing halt again."""
-        self.breaker.halt(reason)
+        self.link.halt(reason)
         self.alerts.halted(reason)
 
     # ---------------------------------------------------------------------------------------------------------- alerts
 
-    def _forecast(self, now_ms: int) -> None:
-        if now_ms >= self.load.next_at_ms:
-            self.alerts.add(*self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms))
+    def tell(self, now_ms: int) -> list[RecordHalt | RecordAlerts]:
+        """The halts and alerts that are due now."""
+        emergencies, open_alert = self.coalescer.lanes[_EMERGENCY], self.alerts.emergencies_alert
+        cause, why = self._blockade()
+        # While they are still being read, their number is not known; while OldHost is asked, whether the cause is over.
+        is_reading = self.loading.part is Part.EMERGENCIES
+        is_asking = self.breaker.state is BreakerState.HALF_OPEN and open_alert is not None and open_alert[0] != "pause"
+        if open_alert is None or not (is_reading or is_asking):
+            standing_alerts.of_emergencies(self.alerts, cause, why, emergencies, self.in_flight, now_ms)
+        if not self.draining:
+            why_none, sendable = self._why_no_progress, self.has_sendable
+            standing_alerts.of_progress(self.alerts, self.progress, why_none, emergencies, now_ms, sendable=sendable)
+        self.progress.looked_at_ms = now_ms
+        return self.alerts.take(now_ms, draining=self.draining)
+
+    def _blockade(self) -> tuple[str, str]:
+        """The cause that keeps everything from being sent, as a key and as text."""
+        if self.paused:
+            return "pause", f"the writer is paused by {self.paused.operator}"
+        if self.breaker.state is BreakerState.OPEN:
+            return "ban", f"OldHost has banned us, at least until {clock(self.breaker.until_ms)}"
+        if self.breaker.state is BreakerState.HALTED:
+            return "halt", f"sending is halted: {self.breaker.reason}"
+        return "", ""
+
+    def _why_no_progress(self) -> str:
+        if not self.loaded:
+            return "outstanding changes are still read from MariaDB, or can't be read"
+        if self.session.phase is Phase.OPEN:
+            return "no end of a send was reported: OldHost or the worker may be slow"
+        return f"session: {self.session.phase.value}"
 
     @property
     def has_sendable(self) -> bool:
@@ -377,12 +583,14 @@ class Machine:
         blocked = self.paused is not None or self.breaker.state in (BreakerState.OPEN, BreakerState.HALTED)
         return not blocked and (not self.loaded or len(self.in_flight) > 0 or self.coalescer.can_send)
 
-    def tell(self, now_ms: int) -> list[RecordHalt | RecordAlerts]:
-        """The halts and alerts that are due now."""
-        notices.of_emergencies(self, now_ms)
-        notices.of_progress(self, now_ms)
-        return self.alerts.take(now_ms, draining=self.draining)
-
     def blocked_ms(self, now_ms: int) -> int:
         """How long nothing can be sent, as far as that is known."""
         return max(0, self.breaker.until_ms - now_ms) if self.breaker.state is not BreakerState.CLOSED else 0
+
+
+def _why_failed(event: SendFailed) -> str:
+    if event.never_started:
+        return "worker: the one that has the session took no send in time"
+    if event.silent:
+        return "worker: the one that has the session gave no sign of life"
+    return "worker: a send failed there; its log says why"

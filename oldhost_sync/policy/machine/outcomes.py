@@ -1,16 +1,38 @@
-"""Outcomes: the reported fate of each change, and its effect on the changes that wait behind it."""
+"""Outcomes: the reported fate of each change, dead letters, and their effect on the changes that wait behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
+from oldhost_sync.policy.forecast.rates import LoadMonitor
+from oldhost_sync.policy.machine.alerts import Alerts
+from oldhost_sync.policy.machine.outstanding_changes import Rebuild, SweepState
+from oldhost_sync.policy.machine.progress import Progress
+from oldhost_sync.policy.machine.session import SessionState
+from oldhost_sync.policy.queue.coalescer import Coalescer
+from oldhost_sync.policy.queue.in_flight import InFlight
 from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation
 
-if TYPE_CHECKING:
-    from oldhost_sync.policy.machine.machine import Machine
+
+@dataclass
+class Counters:
+    """What happened since the machine's first start; carried from run to run."""
+
+    received: int = 0
+    applied: int = 0
+    superseded: int = 0
+    no_op: int = 0
+    stale: int = 0
+    dead: int = 0
+    sessions: int = 0
+    bans: int = 0
+
+    def count(self, outcome: Outcome) -> None:
+        name = outcome.value.lower()
+        if hasattr(self, name):
+            setattr(self, name, getattr(self, name) + 1)
 
 
 @dataclass
@@ -21,12 +43,27 @@ class OutcomeWaiter:
     fate: ChangeResult | None = None
 
 
+@dataclass
 class Outcomes:
-    """The machine's part that ends changes or lets them wait again. `watched`: those whose fate an update waits for."""
+    """Ends changes, or lets them wait again, and tells the parts that follow it. `dead_letters`: how many are not
+    decided. `watched`: the changes whose fate an update waits for.
+    """
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    coalescer: Coalescer
+    in_flight: InFlight
+    session: SessionState
+    loading: Rebuild
+    sweeping: SweepState
+    load: LoadMonitor
+    progress: Progress
+    alerts: Alerts
+
+    def __post_init__(self) -> None:
+        self.counters = Counters()
+        self.dead_letters = 0
         self.watched: dict[int, OutcomeWaiter] = {}
+
+    # ----------------------------------------------------------------------------------------------------------- fates
 
     def record_send(self, fates: Iterable[ChangeResult], ids: Sequence[int], now_ms: int) -> tuple[bool, bool]:
         """Record how the changes of a send ended. Returns whether any has its fate, and whether any is in doubt."""
@@ -40,18 +77,17 @@ class Outcomes:
                 ended = ended or (fate.outcome != BOUND and not waits)
                 self.record(fate, now_ms)
         finally:
-            in_doubt = self.leave_in_doubt(one for one in ids if one not in kept)
+            in_doubt = self.leave_in_doubt(change_id for change_id in ids if change_id not in kept)
         return ended, in_doubt
 
     def _is_on_its_way(self, change_id: int) -> bool:
         """Whether it is in flight, although this send did not send it: an urgent send took it along from an ordinary
         one and is still under way, or it was bound when the session began and the send was ended before its turn.
         """
-        machine = self._machine
-        return machine.in_flight.is_being_sent(change_id) or change_id in machine.in_flight.bound
+        return self.in_flight.is_being_sent(change_id) or change_id in self.in_flight.bound
 
     def record(self, fate: ChangeResult, now_ms: int) -> None:
-        coalescer, in_flight, change_id = self._machine.coalescer, self._machine.in_flight, fate.change_id
+        coalescer, in_flight, change_id = self.coalescer, self.in_flight, fate.change_id
         if fate.outcome == BOUND:
             return
         if change_id not in in_flight:
@@ -62,70 +98,64 @@ class Outcomes:
         if fate.outcome == HELD:
             coalescer.waits_again(in_flight.entity_of(change_id), change_id)
         if fate.outcome in (WAITING, HELD):
-            self.put_back(change_id)
+            self.requeue(change_id)
         else:
             self._end(in_flight.leave(change_id).ref, fate, Outcome(fate.outcome), now_ms)
 
     def _end(self, ref: ChangeRef, fate: ChangeResult, outcome: Outcome, now_ms: int) -> None:
-        machine = self._machine
-        machine.counters.count(outcome)
-        machine.sweeping.fates.saw(ref)
-        machine.loading.fates.saw(ref)
-        machine.alerts.has_its_fate(ref.change_id)
-        machine.progress.fate(now_ms)
+        self.counters.count(outcome)
+        self.sweeping.fates.saw(ref)
+        self.loading.fates.saw(ref)
+        self.alerts.has_its_fate(ref.change_id)
+        self.progress.fate(now_ms)
         self._tell(fate)
         if outcome in (Outcome.APPLIED, Outcome.DEAD):
-            machine.session.sessions_without_progress = 0
+            self.session.sessions_without_progress = 0
         if outcome is Outcome.DEAD:
-            self._reject(ref, now_ms)
+            self.dead_letters += 1
+            self.hold(ref.entity, [ref.change_id])
+            self.alerts.rejected(ref, self.dead_letters, now_ms)
         else:
-            machine.coalescer.unhold(ref.entity, ref.change_id)
+            self.coalescer.unhold(ref.entity, ref.change_id)
         if outcome is Outcome.APPLIED and fate.nonce is not None:
-            machine.load.applied()
+            self.load.applied()
 
-    def _reject(self, ref: ChangeRef, now_ms: int) -> None:
-        machine = self._machine
-        machine.dead_letters += 1
-        machine.counters.received -= machine.coalescer.hold(ref.entity, ref.change_id)
-        machine.alerts.rejected(ref, machine.dead_letters, now_ms)
-
-    def put_back(self, change_id: int) -> None:
+    def requeue(self, change_id: int) -> None:
         """The change is no longer in flight, and waits as before."""
-        machine = self._machine
-        entry = machine.in_flight.leave(change_id)
-        older = machine.coalescer.newest_waiting(entry.ref.key)
-        added = machine.coalescer.put_back(entry)
+        entry = self.in_flight.leave(change_id)
+        older = self.coalescer.newest_waiting(entry.ref.key)
+        added = self.coalescer.requeue(entry)
         if added is Added.REPLACED_OLDER and older is not None:
             self.supersede(entry.ref.entity, older)
         if added is Added.SUPERSEDED:
             self.supersede(entry.ref.entity, change_id)
-        machine.counters.received -= added is Added.HELD
+        self.counters.received -= added is Added.HELD
 
     def supersede(self, entity: EntityKey, change_id: int) -> None:
         """A newer change took its place. If it was a retried dead letter, no change is held behind it any more."""
         self.superseded(change_id)
-        self._machine.coalescer.unhold(entity, change_id)
+        self.coalescer.unhold(entity, change_id)
 
     def superseded(self, change_id: int) -> None:
-        self._machine.counters.superseded += 1
+        self.counters.superseded += 1
         self._tell(ChangeResult(change_id, Outcome.SUPERSEDED.value))
 
     def bind_all(self, refs: Sequence[ChangeRef]) -> None:
         """Exactly these changes are bound, in this order, says the ledger. All others that were in doubt wait again."""
-        coalescer, in_flight = self._machine.coalescer, self._machine.in_flight
+        in_flight = self.in_flight
         for ref in refs:
             if ref.change_id not in in_flight:
-                entry = coalescer.take_change(ref.change_id)
+                entry = self.coalescer.take_change(ref.change_id)
                 in_flight.enter(entry or PendingOperation(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
         ids = [ref.change_id for ref in refs]
         free = [entry.ref.change_id for entry in in_flight if entry.ref.change_id not in ids]
         in_flight.bound, in_flight.in_doubt = ids, []
         for change_id in free:
-            self.put_back(change_id)
+            self.requeue(change_id)
 
     def leave_in_doubt(self, ids: Iterable[int]) -> bool:
         """Those without a fate stay in doubt until the next session; True if there are any."""
-        in_flight = self._machine.in_flight
+        in_flight = self.in_flight
         left = [change_id for change_id in ids if change_id in in_flight]
         in_flight.in_doubt += [change_id for change_id in left if change_id not in in_flight.in_doubt]
         return bool(left)
@@ -133,3 +163,52 @@ class Outcomes:
     def _tell(self, fate: ChangeResult) -> None:
         if fate.change_id in self.watched:
             self.watched[fate.change_id].fate = fate
+
+    # ----------------------------------------------------------------------------------------------------- dead letters
+
+    def hold(self, entity: EntityKey, dead: Iterable[int]) -> None:
+        """These dead letters of this entity wait for an operator, and its later TXN changes behind them."""
+        for change_id in dead:
+            self.counters.received -= self.coalescer.hold(entity, change_id)
+
+    def letter_is_decided(self, change_id: int) -> None:
+        self.dead_letters = max(0, self.dead_letters - 1)
+        self.alerts.decided(change_id, self.dead_letters)
+
+    def wait_again(self, ref: ChangeRef, now_ms: int) -> None:
+        """A dead letter was retried: it waits ahead of the changes held behind it."""
+        self.counters.dead = max(0, self.counters.dead - 1)  # a writer that was rebuilt has not counted it
+        entry = PendingOperation(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True)
+        if self.coalescer.requeue(entry) is Added.SUPERSEDED:
+            self.supersede(ref.entity, ref.change_id)
+
+    def follow_waiting(self, outstanding: Sequence[ChangeRef], now_ms: int) -> None:
+        """By the database these changes wait: one that is a dead letter here was retried, and the machine missed it."""
+        for ref in outstanding:
+            hold = self.coalescer.holds.get(ref.entity)
+            if hold is not None and hold.has_dead(ref.change_id) and not self._knows_better(ref.change_id):
+                self.letter_is_decided(ref.change_id)
+                self.wait_again(ref, now_ms)
+
+    def follow_sweep(self, outstanding: Sequence[ChangeRef], now_ms: int) -> None:
+        """By the database these changes wait, and none holds them. Where the machine has it otherwise, it missed a
+        decision; else nothing of that entity's TXN changes would be sent again.
+        """
+        self.follow_waiting(outstanding, now_ms)
+        newest: dict[EntityKey, int] = {}
+        for ref in outstanding:
+            if ref.priority_class is PriorityClass.TXN and ref.entity in self.coalescer.holds:
+                newest[ref.entity] = max(ref.change_id, newest.get(ref.entity, 0))
+        for entity, change_id in newest.items():
+            for dead in self.coalescer.holds[entity].older_than(change_id):
+                if not self._knows_better(dead):  # one that was retried holds the others until its fate
+                    self.letter_is_decided(dead)
+                    self.coalescer.unhold(entity, dead)
+
+    def _knows_better(self, change_id: int) -> bool:
+        """Whether this dead letter waits again or is under way here, or was rejected after MariaDB was read."""
+        return (
+            change_id in self.coalescer.waiting
+            or self.in_flight.is_under_way(change_id)
+            or (self.sweeping.under_way and change_id in self.sweeping.fates)
+        )

@@ -34,6 +34,9 @@ class Progress:
     open_alert: str | None = None
     fates: int = 0
 
+    def __post_init__(self) -> None:
+        self.looked_at_ms = self.since_ms  # when the writer looked last; a new run begins anew
+
     @property
     def due_at_ms(self) -> int:
         return self.since_ms + NO_PROGRESS_MS

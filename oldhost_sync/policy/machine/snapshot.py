@@ -24,14 +24,10 @@ from typing import Any
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.machine.actions import RaiseAlert
 from oldhost_sync.policy.machine.alerts import Alerts
-from oldhost_sync.policy.machine.breaker import Breaker, BreakerState
-from oldhost_sync.policy.machine.lost_answers import LostAnswers
-from oldhost_sync.policy.machine.machine import Counters, Machine
-from oldhost_sync.policy.machine.operators import Pause
+from oldhost_sync.policy.machine.machine import Machine, Pause
 from oldhost_sync.policy.machine.outstanding_changes import Part
-from oldhost_sync.policy.machine.progress import Progress
 from oldhost_sync.policy.machine.release import RELEASE
-from oldhost_sync.policy.machine.session import Phase, SessionState
+from oldhost_sync.policy.machine.session import BreakerState, Phase
 from oldhost_sync.policy.queue.pending_operation import Hold, PendingOperation
 from oldhost_sync.policy.tuning import CARRIED_MAX, WriterPolicy
 
@@ -51,7 +47,7 @@ def dump(machine: Machine) -> Snapshot:
         "version": VERSION,
         **_dump_changes(machine),
         "alerts": _dump_alerts(machine.alerts),
-        "dead_letters": machine.dead_letters,
+        "dead_letters": machine.outcomes.dead_letters,
         "loaded": machine.loaded,
         "txn_run": machine.coalescer.turns.robin.txn_run,
         "session": asdict(machine.session),
@@ -111,25 +107,30 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     behind_ms = snapshot.get("at_ms", 0) - now_ms
     if behind_ms > 0:
         snapshot = _set_back(snapshot, behind_ms)
-    machine.counters = Counters(**snapshot["counters"])
-    machine.dead_letters = snapshot["dead_letters"]
+    _restore(machine.counters, snapshot["counters"])
+    machine.outcomes.dead_letters = snapshot["dead_letters"]
     _load_changes(machine, snapshot)
     _load_loading(machine, snapshot)
     machine.carried = True
     machine.loaded = snapshot["waiting"] is not None and snapshot["loaded"]
-    session = snapshot["session"]
-    machine.session = SessionState(**{**session, "phase": Phase(session["phase"])})
-    breaker = snapshot["breaker"]
-    machine.breaker = Breaker(**{**breaker, "state": BreakerState(breaker["state"]), "ban_ms": policy.ban_ms})
+    _restore(machine.session, {**snapshot["session"], "phase": Phase(snapshot["session"]["phase"])})
+    breaker = {**snapshot["breaker"], "state": BreakerState(snapshot["breaker"]["state"]), "ban_ms": policy.ban_ms}
+    _restore(machine.breaker, breaker)
     machine.paused = Pause(**snapshot["paused"]) if snapshot["paused"] else None
     _load_rates(machine, snapshot)
     _load_alerts(machine.alerts, snapshot["alerts"])
-    machine.lost_answers = LostAnswers(**snapshot["lost_answers"])
-    machine.progress = Progress(**snapshot["progress"])
+    _restore(machine.lost_answers, snapshot["lost_answers"])
+    _restore(machine.progress, snapshot["progress"])
     machine.send_number = snapshot["send_number"]
     machine.sweeping.after_id, machine.sweeping.at_ms = snapshot["sweep"]
     machine.probe_at_ms = snapshot["probe_at_ms"]
     return machine
+
+
+def _restore(part: object, values: Snapshot) -> None:
+    """Into the part itself, which other parts hold, too. A name that it does not have is of a release that it knows."""
+    for name, value in values.items():
+        setattr(part, name, value)
 
 
 def _load_rates(machine: Machine, snapshot: Snapshot) -> None:

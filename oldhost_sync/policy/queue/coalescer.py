@@ -57,9 +57,6 @@ class Coalescer:
 
     # ------------------------------------------------------------------------------------------------------- coming in
 
-    def knows(self, change_id: int) -> bool:
-        return change_id in self.waiting
-
     def newest_waiting(self, key: CoalescingKey) -> int | None:
         """The change id that waits for an LWW key, if any."""
         return self._by_key.get(key)
@@ -92,7 +89,7 @@ class Coalescer:
         heir.due_at_ms = min(heir.due_at_ms, heir.first_at_ms + self._max_wait_ms)
         self._place(heir)
 
-    def put_back(self, entry: PendingOperation) -> Added:
+    def requeue(self, entry: PendingOperation) -> Added:
         """An operation was taken but not sent. The newest of its key that waits gets the old place again."""
         other = self.waiting.get(self._by_key.get(entry.ref.key, 0)) if entry.ref.priority_class is _LWW else None
         if other is None:
@@ -103,6 +100,16 @@ class Coalescer:
         self._place(heir)
         self.unhold(older.ref.entity, older.ref.change_id)
         return Added.SUPERSEDED if heir is other else Added.REPLACED_OLDER
+
+    def advance(self, now_ms: int, at_most: int) -> list[EntityKey]:
+        """Time has passed: keys fall due, and entities whose pause is over get turns again. Returns the entities of
+        which more must be read from MariaDB, as they are no longer held.
+        """
+        for entity in [entity for entity, until_ms in self.parked.items() if until_ms <= now_ms]:
+            self.unpark(entity)
+        self.fall_due(now_ms, at_most)
+        released, self.released = [*self.released], {}
+        return released
 
     def fall_due(self, now_ms: int, at_most: int = MOVED_AT_ONCE_MAX) -> None:
         """Move keys whose debounce is over into their lane: the flushed ones, then the longest overdue. Of each at most
@@ -139,6 +146,9 @@ class Coalescer:
 
         A chain is no longer than a send; the rest follows in the next. Empty when nothing can be sent.
         """
+        if not self.can_send:
+            self.turns.robin.txn_run = 0
+            return []
         turn = self.turns.next(now_ms, service_ms)
         if turn is None:
             return []
@@ -172,11 +182,6 @@ class Coalescer:
         for lane in self.lanes.values():
             lane.park(entry.ref.entity)
         return entry.ref.entity
-
-    def unpark_due(self, now_ms: int) -> None:
-        """Those whose pause is over get turns again."""
-        for entity in [each for each, until_ms in self.parked.items() if until_ms <= now_ms]:
-            self.unpark(entity)
 
     def unpark(self, entity: EntityKey) -> None:
         if self.parked.pop(entity, None) is not None:
@@ -244,14 +249,9 @@ class Coalescer:
         return len(self._debounced)
 
     @property
-    def emergency_entity(self) -> EntityKey | None:
-        """The entity whose emergency is sent next."""
-        head = self.lanes[_EMERGENCY].head()
-        return None if head is None else head[0]
-
-    @property
     def can_send(self) -> bool:
-        return any(lane.head() is not None for lane in self.lanes.values())
+        lanes = self.lanes
+        return bool(lanes[_EMERGENCY].heads or lanes[_TXN].heads or lanes[_LWW].heads)
 
     def next_due_at_ms(self) -> int | None:
         return min(self._flushed.values()) if self._flushed else self._debounced.next_due_at_ms()

@@ -18,7 +18,7 @@ class InFlight:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[int, PendingOperation] = {}
+        self.entries: dict[int, PendingOperation] = {}
         self._busy: dict[EntityKey, int] = {}  # how many of each entity
         self.sends: dict[int, list[int]] = {}
         self.urgent: dict[int, None] = {}
@@ -26,22 +26,22 @@ class InFlight:
         self.in_doubt: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __contains__(self, change_id: int) -> bool:
-        return change_id in self._entries
+        return change_id in self.entries
 
     def __iter__(self) -> Iterator[PendingOperation]:
-        return iter(self._entries.values())
+        return iter(self.entries.values())
 
     def enter(self, entry: PendingOperation) -> None:
         entity = entry.ref.entity
-        self._entries[entry.ref.change_id] = entry
+        self.entries[entry.ref.change_id] = entry
         self._busy[entity] = self._busy.get(entity, 0) + 1
 
     def leave(self, change_id: int) -> PendingOperation:
         """Remove an operation that is in flight no more."""
-        entry = self._entries.pop(change_id)
+        entry = self.entries.pop(change_id)
         for group in (self.bound, self.in_doubt):
             if change_id in group:
                 group.remove(change_id)
@@ -52,14 +52,14 @@ class InFlight:
         return entry
 
     def entity_of(self, change_id: int) -> EntityKey:
-        return self._entries[change_id].ref.entity
+        return self.entries[change_id].ref.entity
 
     def get(self, change_id: int) -> PendingOperation | None:
-        return self._entries.get(change_id)
+        return self.entries.get(change_id)
 
     def start(self, number: int, entries: list[PendingOperation], *, urgent: bool = False) -> None:
         for entry in entries:
-            if entry.ref.change_id not in self._entries:
+            if entry.ref.change_id not in self.entries:
                 self.enter(entry)
         self.sends[number] = [entry.ref.change_id for entry in entries]
         if urgent:
@@ -95,7 +95,7 @@ class InFlight:
         """The first `count` operations bound to a nonce that are in no send yet."""
         sending = [change_id for ids in self.sends.values() for change_id in ids]
         bound = [change_id for change_id in self.bound if change_id not in sending][:count]
-        return [self._entries[change_id] for change_id in bound]
+        return [self.entries[change_id] for change_id in bound]
 
     def newest(self, key: CoalescingKey) -> int:
         """The largest change id of this key in flight, or 0."""

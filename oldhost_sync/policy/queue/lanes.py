@@ -28,10 +28,10 @@ class Lane:
     """Ready changes of one class in order of position. `by_property`: properties take turns."""
 
     def __init__(self, *, by_property: bool = False) -> None:
-        self._rotation = Rotation(lambda head: self._head_of.get(head[1]) == head[0]) if by_property else None
+        self._rotation = Rotation(lambda head: self.heads.get(head[1]) == head[0]) if by_property else None
         self._ready: dict[EntityKey, list[LaneItem]] = {}
         self._heads: list[tuple[LaneItem, EntityKey]] = []
-        self._head_of: dict[EntityKey, LaneItem] = {}
+        self.heads: dict[EntityKey, LaneItem] = {}
         self._parked: dict[EntityKey, None] = {}
         self._size = 0
 
@@ -53,8 +53,8 @@ class Lane:
                 items.append(item)
             self._size += 1
         self._ready = lists
-        self._head_of = {entity: items[0] for entity, items in lists.items()}
-        self._heads = [(item, entity) for entity, item in self._head_of.items()]  # sorted, and so a heap
+        self.heads = {entity: items[0] for entity, items in lists.items()}
+        self._heads = [(item, entity) for entity, item in self.heads.items()]  # sorted, and so a heap
         if self._rotation is not None:
             self._rotation.fill(self._heads)
 
@@ -81,9 +81,9 @@ class Lane:
         """Make the entity's first item its head; no head while it has nothing ready."""
         items = None if entity in self._parked else self._ready.get(entity)
         if not items:
-            self._head_of.pop(entity, None)
-        elif self._head_of.get(entity) != items[0]:
-            self._head_of[entity] = items[0]
+            self.heads.pop(entity, None)
+        elif self.heads.get(entity) != items[0]:
+            self.heads[entity] = items[0]
             head = (items[0], entity)
             heappush(self._heads, head)
             if self._rotation is not None:
@@ -108,13 +108,13 @@ class Lane:
     def charge(self, entity: EntityKey) -> None:
         """Count the turn for this entity's property. Call it before anything of the entity is taken out."""
         if self._rotation is not None:
-            self._rotation.charge(self._head_of[entity][2])
+            self._rotation.charge(self.heads[entity][2])
 
     def oldest(self) -> LaneHead | None:
         """The first head in order of position, whichever property's turn it is."""
         while self._heads:
             item, entity = self._heads[0]
-            if self._head_of.get(entity) == item:
+            if self.heads.get(entity) == item:
                 return entity, item[1]
             heappop(self._heads)
         return None

@@ -19,7 +19,6 @@ RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 MISMATCH = "oldhost_sync/store/ledger/halt.py"
 FIRST_CONTACT = "oldhost_sync/oldhost/expected_nonce.py"
 CERTAINTY = "oldhost_sync/store/read/change_list.py"
-LIFECYCLE = "oldhost_sync/policy/machine/session_lifecycle.py"
 COALESCER = "oldhost_sync/policy/queue/coalescer.py"
 
 MUTANTS = (
@@ -57,17 +56,17 @@ MUTANTS = (
     ),
     Mutant(
         "what waits apart has no pause",
-        (Patch(LIFECYCLE, "now_ms + (left_ms[0] if left_ms else pause_ms(tries))", "now_ms"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "now_ms + (left_ms[0] if left_ms else pause_ms(tries))", "now_ms"),),
         levels=(APART_UNIT,),
     ),
     Mutant(
         "what waits apart is told to nobody",
-        (Patch(LIFECYCLE, "                self._machine.alerts.waits_apart(change_id, entity, tries)\n", "                pass\n"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "                self.alerts.waits_apart(change_id, entity, tries)\n", "                pass\n"),),
         levels=(APART_UNIT,),
     ),
     Mutant(
         "a decision about what waits apart leaves its pause",
-        (Patch("oldhost_sync/policy/machine/operators.py", "        machine.coalescer.unpark(entity)\n", ""),),
+        (Patch("oldhost_sync/policy/machine/operators.py", "    machine.coalescer.unpark(entity)\n", ""),),
         levels=(APART_UNIT,),
     ),
     Mutant(
@@ -122,7 +121,7 @@ MUTANTS = (
     ),
     Mutant(
         "nobody wakes up when the pause of what waits apart is over",
-        (Patch("oldhost_sync/policy/machine/machine.py", "min(self.coalescer.parked.values(), default=None) if self.may_send else None,", "None,"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "min(coalescer.parked.values(), default=None) if may_send else None,", "None,"),),
         levels=(APART_UNIT,),
     ),
     # ------------------------------------------------------------------------------------------- what a host has said

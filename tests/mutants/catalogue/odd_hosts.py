@@ -23,7 +23,6 @@ SHARED_CONNECTION = "oldhost_sync/oldhost/shared_connection.py"
 RECOVERY = "oldhost_sync/oldhost/recovery.py"
 CONNECTOR = "oldhost_sync/oldhost/connector.py"
 ADDRESS = "oldhost_sync/oldhost/address.py"
-LIFECYCLE = "oldhost_sync/policy/machine/session_lifecycle.py"
 LOST_ANSWERS = "oldhost_sync/policy/machine/lost_answers.py"
 HALT_RESOLUTION = "oldhost_sync/store/ledger/halt.py"
 HALT_COUNT = "oldhost_sync/store/ledger/halt.py"
@@ -129,7 +128,7 @@ MUTANTS = (
     ),
     Mutant(
         "each worker's pauses begin anew",
-        (Patch(LIFECYCLE, "        if event.reason in REFUSALS:  # each worker counts for itself\n", "        if False:\n"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "        if event.reason in REFUSALS:  # each worker counts for itself\n", "        if False:\n"),),
         levels=(REFUSING_HOSTS,),
     ),
     Mutant(
@@ -169,7 +168,7 @@ MUTANTS = (
     ),
     Mutant(
         "in a long ban the writer sleeps until its end",
-        (Patch("oldhost_sync/policy/machine/breaker.py", "return min(self.until_ms, self.told_at_ms + self.ask_again_ms)", "return self.until_ms"),),
+        (Patch("oldhost_sync/policy/machine/session.py", "return min(self.breaker.until_ms, self.breaker.told_at_ms + self.ask_again_ms)", "return self.breaker.until_ms"),),
         levels=(REFUSING_HOSTS,),
     ),
     # ------------------------------------------------------------------------------------------ how a connection ended

@@ -12,7 +12,7 @@ TURNS = "oldhost_sync/policy/queue/lanes.py"
 MUTANTS = (
     Mutant(
         "no send gives way",
-        (Patch(MACHINE, "return not self.session.bound_list_was_cut", "return False"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "if not lane.heads or self.session.bound_list_was_cut or", "if True or"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -27,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         "a decision that the machine missed holds its unit for good",
-        (Patch(MACHINE, "            self.operators.follow_sweep(outstanding, now_ms)\n", "            pass\n"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "            self.outcomes.follow_sweep(outstanding, now_ms)\n", "            pass\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -38,15 +38,7 @@ MUTANTS = (
     Mutant(
         "older change restarts the timer",
         (
-            Patch(
-                MACHINE,
-                "            if ref.change_id < newest:\n",
-                "            if ref.change_id < newest:\n"
-                "                held = self.coalescer.waiting.get(self.coalescer.newest_waiting(ref.key) or 0)\n"
-                "                if held is not None and not held.ready:\n"
-                "                    held.due_at_ms = now_ms + self.policy.debounce_ms\n"
-                "                    self.coalescer._debounced.put(held.ref.change_id, held.due_at_ms)\n",
-            ),
+            Patch("oldhost_sync/policy/machine/machine.py", "            if ref.change_id < max(older or 0, self.in_flight.newest(ref.key)):\n", "            if ref.change_id < max(older or 0, self.in_flight.newest(ref.key)):\n                held = self.coalescer.waiting.get(older or 0)\n                if held is not None and not held.ready:\n                    held.due_at_ms = now_ms + self.policy.debounce_ms\n                    self.coalescer._debounced.put(held.ref.change_id, held.due_at_ms, held.ref.accepted_at_ms)\n"),
         ),
         levels=(UNIT, SIMULATION),
     ),
@@ -76,17 +68,17 @@ MUTANTS = (
     ),
     Mutant(
         "breaker closed without asking",
-        (Patch("oldhost_sync/policy/machine/breaker.py", "            self._move(BreakerEvent.DUE)\n", "            self.state = BreakerState.CLOSED\n"),),
+        (Patch("oldhost_sync/policy/machine/session.py", "            self.move(Event.BAN_DUE)\n", "            self.breaker.state = BreakerState.CLOSED\n"),),
         levels=(UNIT, SIMULATION),
     ),
     Mutant(
         "a send that nobody took gives up the others",
-        (Patch("oldhost_sync/policy/machine/session_lifecycle.py", "        if event.silent:\n", "        if event:\n"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "        if event.silent:\n            self._give_up_sends()", "        if event:\n            self._give_up_sends()"),),
         levels=(UNIT,),
     ),
     Mutant(
         "a halt reported after all is ignored",
-        (Patch("oldhost_sync/policy/machine/session_lifecycle.py", "        if isinstance(event, SendEnded) and event.halted:\n", "        if not epoch:\n"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "        if isinstance(event, SendEnded) and event.halted:\n", "        if isinstance(event, SendEnded) and event.halted and self.in_flight.sends:\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -111,13 +103,13 @@ MUTANTS = (
     ),
     Mutant(
         "a writer that does not follow the database",
-        (Patch("oldhost_sync/policy/machine/operators.py", "        if machine.breaker.state is BreakerState.HALTED and not halted:\n", "        if False and not halted:\n"),),
+        (Patch("oldhost_sync/policy/machine/operators.py", "    if is_halted(machine) and not halted:\n", "    if False and not halted:\n"),),
         levels=(UNIT,),
     ),
     Mutant(
         "a draining writer that is woken by what it does not begin",
         (
-            Patch(MACHINE, "self.lifecycle.reopens_at_ms if not self.draining else None", "self.lifecycle.reopens_at_ms"),
+            Patch("oldhost_sync/policy/machine/machine.py", "self.link.reopens_at_ms if self.paused is None and not self.draining else None", "self.link.reopens_at_ms if self.paused is None else None"),
             Patch(MACHINE, "self.sweeping.at_ms if not self.draining and self._may_sweep", "self.sweeping.at_ms if self._may_sweep"),
         ),
         levels=(UNIT,),
@@ -149,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "keys go early to a busy OldHost",
-        (Patch(MACHINE, "return self.may_send and not len(self.in_flight) and not self.coalescer.can_send", "return self.may_send"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "        if not len(self.in_flight) and not self.coalescer.can_send:\n", "        if True:\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -159,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         "a standstill that nobody is told of",
-        (Patch("oldhost_sync/policy/machine/notices.py", "        machine.alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
+        (Patch("oldhost_sync/policy/machine/standing_alerts.py", "        alerts.no_progress(seconds, progress.reason or why(), len(emergencies))\n", "        del seconds, why\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -174,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         "a ban is over when MariaDB's clock says so",
-        (Patch("oldhost_sync/policy/machine/breaker.py", "if left_ms > 0 or now_ms - self.banned_at_ms < self._window_ms():", "if left_ms > 0:"),),
+        (Patch("oldhost_sync/policy/machine/session.py", "if left_ms > 0 or now_ms - breaker.banned_at_ms < self._window_ms:", "if left_ms > 0:"),),
         levels=(SIMULATION,),
     ),
     Mutant(
@@ -184,17 +176,17 @@ MUTANTS = (
     ),
     Mutant(
         "a session whose worker has ended waits for each of its sends",
-        (Patch("oldhost_sync/policy/machine/session_lifecycle.py", "        session.lost = True\n        self._give_up_sends()\n", "        session.lost = True\n"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "        self.session.lost = True\n        self._give_up_sends()\n", "        self.session.lost = True\n"),),
         levels=(UNIT,),
     ),
     Mutant(
         "a run without a past leaves its predecessor's alerts open",
-        (Patch("oldhost_sync/policy/machine/session_lifecycle.py", "            machine.alerts.disproved_by_a_session()\n", "            pass\n"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "            self.alerts.disproved_by_a_session()\n", "            pass\n"),),
         levels=(UNIT,),
     ),
     Mutant(
         "time in which nobody ran the writer is a standstill",
-        (Patch("oldhost_sync/policy/machine/notices.py", "gap_ms > NO_PROGRESS_MS + NOT_RUN_MS", "gap_ms < 0"),),
+        (Patch("oldhost_sync/policy/machine/standing_alerts.py", "now_ms - progress.looked_at_ms > NO_PROGRESS_MS + NOT_RUN_MS", "now_ms < 0"),),
         levels=(UNIT,),
     ),
 )  # fmt: skip

@@ -55,7 +55,7 @@ MUTANTS = (
     ),
     Mutant(
         "what waits apart is told of at its first try",
-        (Patch("oldhost_sync/policy/machine/session_lifecycle.py", "if entity is not None and tries > 1:", "if entity is not None:"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "if entity is not None and tries > 1:", "if entity is not None:"),),
         levels=(APART_UNIT,),
     ),
     Mutant(

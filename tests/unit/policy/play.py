@@ -19,7 +19,7 @@ from oldhost_sync.policy.changes import (
     Outcome,
     PriorityClass,
 )
-from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.machine import operators, snapshot
 from oldhost_sync.policy.machine.actions import (
     CloseSession,
     LoadOutstanding,
@@ -32,11 +32,10 @@ from oldhost_sync.policy.machine.actions import (
     StopSends,
     Sweep,
 )
-from oldhost_sync.policy.machine.breaker import BreakerState
 from oldhost_sync.policy.machine.events import OpeningFailed, OpeningReported, Probed, SendEnded, SendFailed
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.machine.outstanding_changes import Part
-from oldhost_sync.policy.machine.session import Phase
+from oldhost_sync.policy.machine.session import BreakerState, Phase
 from oldhost_sync.policy.tuning import SENDS_IN_FLIGHT_MAX, WriterPolicy
 from tests.workflows.books import Books, Reply
 from workflows import messages
@@ -184,7 +183,7 @@ class Play:
         session = self.machine.session
         asked = session.task_queue if task_queue is None else task_queue
         gives_up = session.phase is Phase.OPEN and asked == session.task_queue
-        self.machine.lifecycle.worker_ended(asked)
+        self.machine.worker_ended(asked)
         if gives_up:
             self.books.epoch += 1
             self._give_up_sends()
@@ -259,7 +258,7 @@ class Play:
         request = messages.OutstandingPage("oldhost", load.part.value, load.after_id, limit, entity=entity)
         page = self.books.page(request, self.now_ms)
         if load.part is Part.EMERGENCIES and not load.after_id:
-            self.machine.dead_letters = page.dead_letters
+            self.machine.outcomes.dead_letters = page.dead_letters
             if not self.machine.carried:
                 if page.paused is not None:
                     self.machine.load_pause(*page.paused)
@@ -279,26 +278,26 @@ class Play:
             return decided.refused
         self.hurried[self.books.changes[change_id].ref.key] = None
         if decided.ref is not None:
-            self.machine.operators.retry(from_wire(decided.ref), self.now_ms)
+            operators.retry(self.machine, from_wire(decided.ref), self.now_ms)
         elif decided.entity is not None:
-            self.machine.operators.is_decided(EntityKey(*decided.entity), change_id)
+            operators.is_decided(self.machine, EntityKey(*decided.entity), change_id)
         self.step()
         return ""
 
     def pause_or_resume(self) -> None:
         action = "resume" if self.machine.paused else "pause"
         if action == "resume":
-            self.machine.operators.resume()
+            operators.resume(self.machine)
         else:
-            self.machine.operators.pause("ana", "a look")
+            operators.pause(self.machine, "ana", "a look")
         self.books.decide(messages.OperatorAct("oldhost", action, "ana", "a look"))
         self.step()
 
     def resolve(self, mode: str = "resend") -> None:
-        self.machine.operators.can_resolve()
+        operators.can_resolve(self.machine)
         unsettled = list(self.machine.in_flight.in_doubt)
         decision = messages.OperatorAct("oldhost", "resolve", "ana", "test", mode=mode, unsettled=unsettled)
-        self.machine.operators.resolve(self.now_ms, self.books.decide(decision).fates)
+        operators.resolve(self.machine, self.now_ms, self.books.decide(decision).fates)
         self.step()
 
     # ----------------------------------------------------------------------------------------------- carrying over

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, PriorityClass, to_wire
+from oldhost_sync.policy.machine import operators
 from oldhost_sync.policy.machine.actions import RecordAlerts, Send
 from oldhost_sync.policy.machine.events import SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
@@ -23,7 +24,7 @@ def opened(machine: Machine, now_ms: int, apart: list[list[int]]) -> list[list[i
     """The changes that each send has after this session was opened."""
     machine.decide(now_ms)
     fates = [ChangeResult(change_id, WAITING) for change_id, _ in apart]
-    machine.lifecycle.opening_ended(SessionOpened(2, "queue", 501, fates, apart=apart), now_ms)
+    machine.opening_ended(SessionOpened(2, "queue", 501, fates, apart=apart), now_ms)
     return sends(machine, now_ms)
 
 
@@ -61,7 +62,7 @@ def test_an_alert_names_it_from_the_second_try_on(tries: int, named: list[int]) 
     machine = writer(ref(1, "poison"))
     machine.decide(NOW)
     fates = [ChangeResult(1, WAITING)]
-    machine.lifecycle.opening_ended(SessionOpened(2, "queue", 501, fates, apart=[[1, tries]]), NOW)
+    machine.opening_ended(SessionOpened(2, "queue", 501, fates, apart=[[1, tries]]), NOW)
     told = [alert for action in machine.decide(NOW) if isinstance(action, RecordAlerts) for alert in action.alerts]
     opened = [alert for alert in told if not alert.close]
     assert [(alert.kind, alert.change_id) for alert in opened] == [("goes-nowhere", each) for each in named]
@@ -88,7 +89,7 @@ def decided(machine: Machine, action: str, change: ChangeRef) -> None:
     act = OperatorAct("oldhost", action, "olga", "why not", change.change_id)
     entity = [change.entity_type, change.entity_id]
     recorded = ActRecorded(to_wire(change) if action == "retry" else None, entity, "done", apart=True)
-    assert machine.operators.follow(act, recorded, NOW) == "done"
+    assert operators.follow(machine, act, recorded, NOW) == "done"
 
 
 def test_an_operators_retry_ends_the_pause() -> None:
@@ -111,8 +112,8 @@ def test_an_operators_discard_lets_its_entitys_others_go_on() -> None:
 def test_a_decision_closes_the_alert_and_leaves_the_count_of_dead_letters(action: str) -> None:
     poison = ref(1, "poison")
     machine = writer(poison)
-    machine.dead_letters = 3
+    machine.outcomes.dead_letters = 3
     opened(machine, NOW, [[1, 2]])
     assert machine.alerts.stuck == 1
     decided(machine, action, poison)
-    assert (machine.alerts.stuck, machine.dead_letters) == (0, 3)
+    assert (machine.alerts.stuck, machine.outcomes.dead_letters) == (0, 3)

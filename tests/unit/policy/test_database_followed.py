@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, EntityKey
-from oldhost_sync.policy.machine.breaker import BreakerState
+from oldhost_sync.policy.machine import operators
 from oldhost_sync.policy.machine.events import OpeningHalted, SendEnded
-from oldhost_sync.policy.machine.machine import Counters, Machine
-from oldhost_sync.policy.machine.operators import Pause
-from oldhost_sync.policy.machine.session import Phase
+from oldhost_sync.policy.machine.machine import Machine, Pause
+from oldhost_sync.policy.machine.outcomes import Counters
+from oldhost_sync.policy.machine.session import BreakerState, Phase
 from tests.unit.policy.play import Play
 from tests.workflows.books import Reply
 from workflows.messages import to_wire
@@ -21,7 +21,7 @@ def test_a_halt_that_an_opening_finds_and_an_operator_has_resolved_meanwhile_sto
     play = Play()
     play.take("TXN", "a")
     assert play.machine.session.phase is Phase.OPENING
-    play.machine.operators.resolved_before_told(epoch=7)
+    operators.resolved_before_told(play.machine, epoch=7)
     play.under.opening = None
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
     assert play.machine.breaker.state is BreakerState.CLOSED
@@ -33,18 +33,18 @@ def test_the_writer_follows_the_database_when_an_earlier_runs_act_ends_late() ->
     """That run was terminated while its worker was frozen; nobody tells this one what the operator was answered."""
     play = Play()
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
-    play.machine.operators.follow_database(None, play.now_ms, halted=False)
+    operators.follow_database(play.machine, None, play.now_ms, halted=False)
     assert play.machine.breaker.state is not BreakerState.HALTED
-    play.machine.operators.follow_database(["ana", "lunch"], play.now_ms, halted=False)
+    operators.follow_database(play.machine, ["ana", "lunch"], play.now_ms, halted=False)
     assert play.machine.paused == Pause("ana", "lunch")
-    play.machine.operators.follow_database(None, play.now_ms, halted=False)
+    operators.follow_database(play.machine, None, play.now_ms, halted=False)
     assert play.machine.paused is None
 
 
 def test_a_halt_that_the_database_has_stays() -> None:
     play = Play()
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
-    play.machine.operators.follow_database(None, play.now_ms, halted=True)
+    operators.follow_database(play.machine, None, play.now_ms, halted=True)
     assert play.machine.breaker.state is BreakerState.HALTED
 
 
@@ -80,31 +80,31 @@ def test_a_hold_that_the_database_does_not_have_ends_at_the_next_sweep() -> None
     _, behind = held(play)
     swept(play.machine, play.now_ms, behind)
     assert play.machine.coalescer.holds == {}
-    assert play.machine.coalescer.knows(behind.change_id)
+    assert behind.change_id in play.machine.coalescer.waiting
 
 
 def test_a_dead_letter_that_waits_by_the_database_waits_here_after_the_next_sweep() -> None:
     play = Play()
     dead, behind = held(play)
     swept(play.machine, play.now_ms, dead, behind)
-    assert play.machine.coalescer.knows(dead.change_id)
-    assert not play.machine.coalescer.knows(behind.change_id)
+    assert dead.change_id in play.machine.coalescer.waiting
+    assert behind.change_id not in play.machine.coalescer.waiting
 
 
 def test_a_retried_dead_letter_that_waits_still_holds_the_others_after_a_sweep() -> None:
     play = Play()
     dead, behind = held(play)
-    play.machine.operators.retry(dead, play.now_ms)
+    operators.retry(play.machine, dead, play.now_ms)
     swept(play.machine, play.now_ms, dead, behind)
     assert play.machine.coalescer.holds[UNIT].dead == [dead.change_id]
-    assert not play.machine.coalescer.knows(behind.change_id)
+    assert behind.change_id not in play.machine.coalescer.waiting
 
 
 def test_a_letter_that_died_before_this_writer_began_is_not_taken_from_its_counter() -> None:
     play = Play()
     dead, _ = held(play)
     play.machine.counters = Counters()
-    play.machine.operators.retry(dead, play.now_ms)
+    operators.retry(play.machine, dead, play.now_ms)
     assert play.machine.counters.dead == 0
 
 
@@ -136,7 +136,7 @@ def test_a_change_between_two_dead_letters_ends_the_older_ones_hold_alone() -> N
     play.undelivered.clear()
     newer = play.take("TXN", "u")
     rejected(play, 1, newer)
-    play.machine.load_held(UNIT, [1, newer])
+    play.machine.outcomes.hold(UNIT, [1, newer])
     swept(play.machine, play.now_ms, between)
     assert play.machine.coalescer.holds[UNIT].dead == [newer]
 
@@ -144,9 +144,9 @@ def test_a_change_between_two_dead_letters_ends_the_older_ones_hold_alone() -> N
 def test_a_hold_that_ends_so_counts_as_decided() -> None:
     play = Play()
     _, behind = held(play)
-    assert play.machine.dead_letters == 1
+    assert play.machine.outcomes.dead_letters == 1
     swept(play.machine, play.now_ms, behind)
-    assert play.machine.dead_letters == 0
+    assert play.machine.outcomes.dead_letters == 0
 
 
 def test_a_dead_letter_that_another_send_still_has_is_left_to_its_report() -> None:
@@ -156,7 +156,7 @@ def test_a_dead_letter_that_another_send_still_has_is_left_to_its_report() -> No
     play.end_send(2, lambda change_id: Reply.REJECTED if change_id == 1 else Reply.APPLIED)
     dead = play.books.changes[1].ref
     swept(play.machine, play.now_ms, dead)
-    assert not play.machine.coalescer.knows(1)
+    assert 1 not in play.machine.coalescer.waiting
     assert play.machine.coalescer.holds[UNIT].dead == [1]
 
 
@@ -168,7 +168,7 @@ def test_a_change_that_a_reservation_wants_sent_first_was_retried_if_it_is_a_dea
     ((number, _),) = play.under.sends.items()
     refused = SendEnded([ChangeResult(emergency, WAITING)], older=[to_wire(dead)])
     play.machine.send_ended(number, refused, play.now_ms)
-    assert play.machine.coalescer.knows(dead.change_id)
+    assert dead.change_id in play.machine.coalescer.waiting
 
 
 # ------------------------------------------------------------------------------- decisions while sends are under way
@@ -187,11 +187,11 @@ def test_a_dead_letter_is_not_decided_while_another_send_still_has_it(play: Play
     urgent_and_ordinary(play)
     play.end_send(2, lambda change_id: Reply.REJECTED if change_id == 1 else Reply.APPLIED)
     assert play.books.dead_letters() == [1]
-    assert "is being sent to OldHost" in play.machine.operators.objection(action, 1)
+    assert "is being sent to OldHost" in operators.objection(play.machine, action, 1)
     play.end_send(1)
-    assert play.machine.operators.objection(action, 1) == ""
+    assert operators.objection(play.machine, action, 1) == ""
 
 
 def test_other_acts_wait_for_no_send(play: Play) -> None:
     urgent_and_ordinary(play)
-    assert play.machine.operators.objection("halt", 1) == play.machine.operators.objection("flush") == ""
+    assert operators.objection(play.machine, "halt", 1) == operators.objection(play.machine, "flush") == ""

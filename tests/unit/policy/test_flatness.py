@@ -134,7 +134,7 @@ def test_the_writer_wakes_at_once_while_more_is_due(monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 def test_flushing_all_costs_a_line_or_two_a_key_and_moves_few_at_a_time() -> None:
     machine = full(LARGE)
-    assert lines_of(lambda: machine.operators.flush(None, START_MS)) < 3 * LARGE
+    assert lines_of(lambda: machine.coalescer.flush(None, START_MS)) < 3 * LARGE
     machine.decide(START_MS)
     assert machine.coalescer.debounced_count == LARGE - MOVED_AT_ONCE_MAX
 
@@ -160,7 +160,7 @@ def test_more_changes_than_a_run_can_take_over_at_once_stay_behind(monkeypatch: 
 def test_more_dead_letters_than_a_run_can_take_over_at_once_stay_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = full(0)
     for number in range(SMALL):
-        machine.load_held(EntityKey("unit", f"u{number}"), [number])
+        machine.outcomes.hold(EntityKey("unit", f"u{number}"), [number])
     monkeypatch.setattr(snapshot, "CARRIED_MAX", SMALL - 1)
     dumped = snapshot.dump(machine)
     assert (dumped["waiting"], dumped["holds"]) == (None, [])
@@ -169,7 +169,7 @@ def test_more_dead_letters_than_a_run_can_take_over_at_once_stay_behind(monkeypa
 @pytest.mark.slow
 def test_what_is_flushed_and_has_not_moved_yet_is_carried_as_ready() -> None:
     machine = full(LARGE // 2)
-    machine.operators.flush(None, START_MS + 5)
+    machine.coalescer.flush(None, START_MS + 5)
     carried = snapshot.load(snapshot.dump(machine), WriterPolicy(), START_MS + 5)
     assert carried.coalescer.debounced_count == 0
     assert len(carried.coalescer.lanes[PriorityClass.LWW]) == LARGE // 2
@@ -191,7 +191,7 @@ def test_a_rejection_costs_the_same_however_many_keys_its_entity_has() -> None:
     def rejected(size: int) -> int:
         machine = full(0)
         machine.enqueue(keys_of_one_entity(size), START_MS)
-        return lines_of(lambda: machine.load_held(EntityKey("unit", "u"), [1]))
+        return lines_of(lambda: machine.outcomes.hold(EntityKey("unit", "u"), [1]))
 
     assert rejected(LARGE) == rejected(SMALL)
 
@@ -200,7 +200,7 @@ def test_a_fate_of_a_change_that_is_not_known_costs_the_same_however_many_dead_l
     def settled(dead: int) -> int:
         machine = full(0)
         for number in range(dead):
-            machine.load_held(EntityKey("unit", f"u{number}"), [number])
+            machine.outcomes.hold(EntityKey("unit", f"u{number}"), [number])
         return lines_of(lambda: machine.coalescer.take_change(10**6))
 
     assert settled(LARGE) == settled(SMALL)
@@ -212,7 +212,7 @@ def test_a_sweep_costs_the_same_for_each_change_however_many_dead_letters_its_en
 
     def swept(dead: int) -> int:
         machine = full(0)
-        machine.load_held(EntityKey("unit", "u"), range(1, dead + 1))
+        machine.outcomes.hold(EntityKey("unit", "u"), range(1, dead + 1))
         refs = [ChangeRef(LARGE + 1 + number, cls, "unit", "u", f"e{number}", START_MS) for number in range(SMALL)]
         return lines_of(lambda: machine.swept(refs, 0, False, START_MS))
 

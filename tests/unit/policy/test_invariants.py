@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from oldhost_sync.policy.changes import Outcome
-from oldhost_sync.policy.machine.breaker import BreakerState
-from oldhost_sync.policy.machine.session import Phase
+from oldhost_sync.policy.machine import operators
+from oldhost_sync.policy.machine.session import BreakerState, Phase
 from oldhost_sync.policy.tuning import WriterPolicy
 from tests.unit.policy.play import Play
 from tests.workflows.books import OldHost, Reply
@@ -136,14 +136,14 @@ class Interleavings(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         self.play.flushed = True
-        self.play.machine.operators.flush(None, self.play.now_ms)
+        self.play.machine.coalescer.flush(None, self.play.now_ms)
         self.play.step()
 
     @precondition(lambda self: self.play.books.dead_letters())
     @rule(data=st.data(), action=st.sampled_from(["retry", "discard"]))
     def decide_on_a_dead_letter(self, data: Any, action: str) -> None:
         change_id = data.draw(st.sampled_from(self.play.books.dead_letters()))
-        if not self.play.machine.operators.objection(action, change_id):  # the workflow refuses it then
+        if not operators.objection(self.play.machine, action, change_id):  # the workflow refuses it then
             self.play.decide_on(change_id, action)
 
     @precondition(lambda self: not self.play.under.sends and not self._in_doubt() and not self.host.restored)
@@ -189,7 +189,7 @@ class Interleavings(RuleBasedStateMachine):
             return
         play = self.play
         if play.machine.paused:
-            play.machine.operators.resume()
+            operators.resume(play.machine)
         play.deliver()
         for _ in range(10):
             if play.machine.breaker.state is BreakerState.HALTED:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
+from oldhost_sync.policy.machine import operators
 from oldhost_sync.policy.machine.actions import RecordAlerts, RecordHalt
-from oldhost_sync.policy.machine.breaker import BreakerState
-from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
-from oldhost_sync.policy.machine.machine import Machine
-from oldhost_sync.policy.machine.operators import Pause, Refused
-from oldhost_sync.policy.machine.session import Phase
+from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.machine import Machine, Pause
+from oldhost_sync.policy.machine.operators import Refused
+from oldhost_sync.policy.machine.session import BreakerState, Phase
 from oldhost_sync.policy.tuning import (
     ALERT_GROWS_MS,
     DEAD_LETTER_ALERTS_MAX,
@@ -71,7 +71,7 @@ def test_trap_10_the_end_of_version_1_says_nothing_of_version_2(play: Play) -> N
     play.end_send(1)
     assert play.books.changes[1].outcome is Outcome.APPLIED
     assert play.books.changes[2].outcome is None
-    assert play.machine.coalescer.knows(2)
+    assert 2 in play.machine.coalescer.waiting
 
 
 # ---------------------------------------------------------------------------------------------------------- recovery
@@ -161,14 +161,14 @@ def test_a_broken_invariant_halts_and_is_made_durable(play: Play) -> None:
 
 
 def test_a_paused_machine_lets_the_connection_go(play: Play) -> None:
-    play.machine.operators.pause("ana", "maintenance")
+    operators.pause(play.machine, "ana", "maintenance")
     play.step()
     assert play.under.closing is not None
 
 
 def test_nothing_is_opened_while_paused() -> None:
     play = Play()
-    play.machine.operators.pause("ana", "maintenance")
+    operators.pause(play.machine, "ana", "maintenance")
     play.fail_open()
     play.advance(60_000)
     assert play.under.opening is None
@@ -214,7 +214,7 @@ def test_the_alert_over_emergencies_ends_with_its_cause(play: Play) -> None:
 def test_what_blocks_emergencies_next_is_told_under_its_own_name(play: Play) -> None:
     play.take("EMERGENCY", "a")
     play.end_send(1, lambda _: Reply.BAN)
-    play.machine.operators.pause("ana", "a look")
+    operators.pause(play.machine, "ana", "a look")
     play.step()
     assert "emergencies:ban" in closed(play)
     assert [alert.dedupe_key for alert in play.alerts if alert.kind == "emergency-blocked"][-1] == "emergencies:pause"
@@ -259,14 +259,14 @@ def test_a_list_of_alerts_that_was_not_recorded_is_recorded_again_but_for_what_h
 
 def test_ten_thousand_dead_letters_are_told_in_a_few_alerts(play: Play) -> None:
     for number in range(100):
-        play.machine.dead_letters += 1
+        play.machine.outcomes.dead_letters += 1
         ref = ChangeRef(number + 1, PriorityClass.TXN, "unit", f"u{number}", "e", play.now_ms)
-        play.machine.alerts.rejected(ref, play.machine.dead_letters, play.now_ms)
+        play.machine.alerts.rejected(ref, play.machine.outcomes.dead_letters, play.now_ms)
         play.step()
     assert len(told(play, "dead-letter")) == DEAD_LETTER_ALERTS_MAX
     assert len(told(play, "dead-letters")) == 1
     for number in range(100):
-        play.machine.operators.is_decided(EntityKey("unit", f"u{number}"), number + 1)
+        operators.is_decided(play.machine, EntityKey("unit", f"u{number}"), number + 1)
     play.step()
     play.step()
     assert {"dead:1", "dead-letters"} <= {*closed(play)}
@@ -299,7 +299,7 @@ def test_a_standstill_is_over_with_the_next_fate(play: Play) -> None:
 @pytest.mark.parametrize("nothing", ["waits", "is sent while paused"])
 def test_no_standstill_is_told_where_nothing_could_go(play: Play, nothing: str) -> None:
     if nothing != "waits":
-        play.machine.operators.pause("ana", "a look")
+        operators.pause(play.machine, "ana", "a look")
         play.step()
         play.take("TXN", "a")
     play.advance(10 * NO_PROGRESS_MS)
@@ -334,7 +334,7 @@ def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play)
     assert (
         RecordHalt("foreign", 1) in told_or_kept
     )  # the session may have failed to keep it: else nobody could resolve it
-    machine.operators.resolve(play.now_ms)
+    operators.resolve(machine, play.now_ms)
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.OPEN, "banned by OldHost")
 
 
@@ -342,8 +342,8 @@ def test_a_halt_that_a_send_found_before_the_resolve_is_for_the_books_to_judge(p
     """Both of a session's sends find it; an operator has decided about the first when the second is told."""
     play.take("TXN", "a")
     machine = play.machine
-    machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
-    machine.operators.resolve(play.now_ms, epoch=machine.session.epoch + 1)
+    machine.halt("foreign")
+    operators.resolve(machine, play.now_ms, epoch=machine.session.epoch + 1)
     found = SendEnded([ChangeResult(1, BOUND)], session_open=False, halted="foreign")
     machine.send_ended(1, found, play.now_ms, epoch=machine.session.epoch)
     assert machine.breaker.state is BreakerState.HALF_OPEN
@@ -355,12 +355,12 @@ def test_a_halt_that_a_send_found_before_the_resolve_is_for_the_books_to_judge(p
 
 def test_operators_are_refused_what_makes_no_sense(play: Play) -> None:
     with pytest.raises(Refused, match="not paused"):
-        play.machine.operators.resume()
-    play.machine.operators.pause("ana", "lunch")
+        operators.resume(play.machine)
+    operators.pause(play.machine, "ana", "lunch")
     with pytest.raises(Refused, match="already paused by ana: lunch"):
-        play.machine.operators.pause("ben", "too")
+        operators.pause(play.machine, "ben", "too")
     with pytest.raises(Refused, match="not halted"):
-        play.machine.operators.resolve(play.now_ms)
+        operators.resolve(play.machine, play.now_ms)
 
 
 def test_a_rejection_is_told_and_its_alert_ends_with_the_decision(play: Play) -> None:
@@ -467,6 +467,7 @@ def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> Non
         play.end_open()
     assert told(play, "goes-nowhere")
     machine = play.machine
+    machine.session.phase = Phase.OPENING
     machine.opening_ended(SessionOpened(9, "queue", 1, [ChangeResult(1, WAITING)]), play.now_ms)
     for action in machine.tell(play.now_ms):
         assert isinstance(action, RecordAlerts)
@@ -491,7 +492,7 @@ def test_an_idle_machine_wakes_for_its_probe_and_its_sweep_only(play: Play) -> N
 
 def test_a_draining_machine_is_not_woken_for_what_it_no_longer_begins(play: Play) -> None:
     """Its time would have come at once, again and again: for ever where Temporal's clock stands still."""
-    play.machine.lifecycle.lose(play.now_ms)
+    play.machine.session.phase = Phase.OPENING
     play.machine.opening_ended(OpeningPostponed(1_000, "unreachable"), play.now_ms)
     play.machine.draining = True
     play.advance(play.machine.sweeping.at_ms - play.now_ms + 1_000)

@@ -13,6 +13,7 @@ from oldhost_sync.policy.forecast.rates import urgent
 from oldhost_sync.policy.machine.actions import RaiseAlert, RecordAlerts, Send
 from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.session import Phase
 from oldhost_sync.policy.queue.ages import Ages
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, FORECAST_MS, WriterPolicy
 from tests.unit.policy.play import START_MS
@@ -81,6 +82,7 @@ def test_fifty_thousand_dirty_units_are_told_within_a_minute_and_until_the_end_i
 def test_a_ban_that_will_break_the_four_hours_is_told_when_it_begins() -> None:
     machine = machine_with(change(1, PriorityClass.LWW, age_ms=CONSISTENCY_MS - BAN_MS // 2))
     assert told(machine, START_MS + FORECAST_MS) == []
+    machine.session.phase = Phase.OPENING
     machine.opening_ended(OpeningPostponed(BAN_MS, "ban"), START_MS + FORECAST_MS + 1)
     (alert,) = told(machine, START_MS + FORECAST_MS + 1)
     assert alert.dedupe_key == "forecast:consistency"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from oldhost_sync.policy.machine import operators
 from oldhost_sync.policy.machine.events import OpeningFailed
-from oldhost_sync.policy.machine.notices import NOT_RUN_MS
+from oldhost_sync.policy.machine.standing_alerts import NOT_RUN_MS
 from oldhost_sync.policy.tuning import NO_PROGRESS_MS
 from tests.unit.policy.play import Play
 
@@ -101,7 +102,7 @@ def test_it_closes_nothing_where_a_stop_has_begun_during_the_opening(stop: str) 
     play = Play()
     play.books.epoch = 1
     if stop == "pause":
-        play.machine.operators.pause("ana", "a look")
+        operators.pause(play.machine, "ana", "a look")
     else:
         play.machine.halt("a foreign write")
     play.end_open()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.changes import HELD, WAITING, ChangeResult, EntityKey, to_wire
+from oldhost_sync.policy.machine import operators
 from oldhost_sync.policy.machine.events import SendEnded
 from tests.unit.policy.play import Play, sent
 
@@ -56,19 +57,19 @@ def test_a_dead_letter_that_was_decided_while_the_send_went_on_holds_nothing(pla
     play.take("TXN", "u")
     entity = EntityKey("unit", "u")
     if action == "retry":  # and applied by another send
-        play.machine.load_held(entity, [0])
+        play.machine.outcomes.hold(entity, [0])
         play.machine.coalescer.unhold(entity, 0)
     else:
-        play.machine.operators.is_decided(entity, 0)
+        operators.is_decided(play.machine, entity, 0)
     refused(play, 1, held=[[*entity, [0]]])
     assert play.machine.coalescer.holds == {}
-    assert play.machine.coalescer.knows(1) or 1 in play.machine.in_flight
+    assert 1 in play.machine.coalescer.waiting or 1 in play.machine.in_flight
 
 
 def test_a_dead_letter_that_was_rejected_again_holds(play: Play) -> None:
     play.take("TXN", "u")
     entity = EntityKey("unit", "u")
-    play.machine.operators.is_decided(entity, 0)
-    play.machine.load_held(entity, [0])
+    operators.is_decided(play.machine, entity, 0)
+    play.machine.outcomes.hold(entity, [0])
     refused(play, 1, held=[[*entity, [0]]])
     assert play.machine.coalescer.holds[entity].dead == [0]

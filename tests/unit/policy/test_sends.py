@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass, to_wire
+from oldhost_sync.policy.machine import operators
 from oldhost_sync.policy.machine.actions import LoadOutstanding, Send
-from oldhost_sync.policy.machine.breaker import BreakerState
 from oldhost_sync.policy.machine.events import SendEnded, SendFailed, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.machine.outstanding_changes import Part
+from oldhost_sync.policy.machine.session import BreakerState
 from oldhost_sync.policy.tuning import SEND_FILL_MS, WriterPolicy
 from tests.unit.policy.play import START_MS, Play, journal, sent
 
@@ -23,10 +24,10 @@ def test_a_send_fills_some_seconds_of_oldhosts_time(play: Play) -> None:
 
 def fill(play: Play, count: int, unit: str = "") -> None:
     """So many TXN wait, and the session has just opened: two sends of eight go."""
-    play.machine.operators.pause("ana", "to fill up")
+    operators.pause(play.machine, "ana", "to fill up")
     for number in range(count):
         play.take("TXN", unit or f"u{number}")
-    play.machine.operators.resume()
+    operators.resume(play.machine)
     play.end_close()
     play.end_open()
 
@@ -74,6 +75,7 @@ def test_what_is_bound_stays_bound_when_its_send_is_told_to_end_before_its_turn(
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
     bound = ChangeRef(1, TXN, "unit", "u", "e", START_MS)
+    machine.decide(START_MS)
     machine.opening_ended(SessionOpened(1, "queue", 1, bound=[to_wire(bound)]), START_MS)
     machine.decide(START_MS)
     machine.send_ended(1, SendEnded([ChangeResult(1, WAITING)]), START_MS)
@@ -83,6 +85,7 @@ def test_what_is_bound_stays_bound_when_its_send_is_told_to_end_before_its_turn(
 def test_what_another_send_has_ended_is_not_given_back_again() -> None:
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
+    machine.decide(START_MS)
     machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
     machine.enqueue([ChangeRef(1, TXN, "unit", "u", "e", START_MS)], START_MS)
     machine.decide(START_MS)
@@ -181,7 +184,7 @@ def test_the_operations_of_one_entity_share_a_send_in_their_order(play: Play) ->
 
 def test_a_pause_ends_the_sends_in_flight(play: Play) -> None:
     fill(play, 20)
-    play.machine.operators.pause("ana", "a look")
+    operators.pause(play.machine, "ana", "a look")
     play.step()
     assert play.under.closing is not None
 
@@ -235,6 +238,7 @@ def test_txn_changes_that_a_new_run_reads_from_its_backlog_do_not_shorten_its_se
     machine.took_page(LoadOutstanding(Part.EMERGENCIES, 0), [], 0, False, START_MS)
     refs = [ChangeRef(one, TXN, "unit", f"u{one}", "e", START_MS) for one in range(1, 51)]
     machine.took_page(LoadOutstanding(Part.REST, 0), refs, 50, True, START_MS)
+    machine.decide(START_MS)
     machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
     sends = [action for action in machine.decide(START_MS) if isinstance(action, Send)]
     assert [len(send.change_ids) for send in sends] == [16, 16]
@@ -247,10 +251,10 @@ def test_no_send_is_much_longer_than_a_short_debounce() -> None:
 
 def test_at_a_fast_host_a_send_holds_what_fills_its_time(play: Play) -> None:
     play.machine.load.service_ms = SEND_FILL_MS / 5
-    play.machine.operators.pause("ana", "to fill up")
+    operators.pause(play.machine, "ana", "to fill up")
     for number in range(12):
         play.take("TXN", f"u{number}")
-    play.machine.operators.resume()
+    operators.resume(play.machine)
     play.end_close()
     play.end_open()
     assert sent(play) == [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10)]

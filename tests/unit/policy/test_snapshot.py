@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.machine import snapshot
+from oldhost_sync.policy.machine import operators, snapshot
 from oldhost_sync.policy.machine.actions import LoadOutstanding
 from oldhost_sync.policy.machine.events import OpeningPostponed
 from oldhost_sync.policy.machine.machine import Machine
@@ -40,7 +40,7 @@ def busy_play() -> Play:
     play.take("LWW", "debounced")
     play.take("LWW", "banned")
     play.take("EMERGENCY", "waiting")
-    play.machine.operators.pause("ana", "a look")
+    operators.pause(play.machine, "ana", "a look")
     return play
 
 
@@ -184,7 +184,7 @@ def test_what_is_too_large_stays_behind_and_is_read_again() -> None:
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
     machine.enqueue(refs, START_MS)
-    machine.operators.pause("ana", "too much")
+    operators.pause(machine, "ana", "too much")
     loaded = carried(machine)
     assert (
         len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), snapshot.COMPRESSION_LEVEL))
@@ -202,7 +202,7 @@ def test_holds_too_large_to_carry_stay_behind_too() -> None:
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
     for number, entity_id in enumerate(long_ids(CARRIED_MAX)):
-        machine.load_held(EntityKey("unit", entity_id), [number + 1])
+        machine.outcomes.hold(EntityKey("unit", entity_id), [number + 1])
     assert len(carried(machine).coalescer.holds) == 0
     assert not carried(machine).loaded
 
@@ -236,6 +236,7 @@ def test_people_are_not_told_that_emergencies_go_while_a_new_run_reads_them_agai
     monkeypatch.setattr(snapshot, "CARRIED_MAX", 0)
     old = Machine(WriterPolicy(), START_MS)
     old.finish_loading(START_MS)
+    old.decide(START_MS)
     old.opening_ended(OpeningPostponed(WriterPolicy().ban_ms, "ban"), START_MS)
     emergency = ChangeRef(1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)
     old.enqueue([emergency], START_MS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.changes import EntityKey
+from oldhost_sync.policy.machine import operators
 from oldhost_sync.policy.machine.events import OpeningPostponed
 from tests.unit.policy.play import Play
 from tests.workflows.books import SETTLE_MS, Reply
@@ -30,7 +31,7 @@ def test_a_lanes_age_is_that_of_its_oldest_change_even_if_its_entity_is_busy(pla
 
 def test_an_lww_lanes_age_is_not_that_of_its_first_to_go(play: Play) -> None:
     """A key that went on changing waited longer than one that fell due before it."""
-    play.machine.operators.pause("ana", "to see them wait")
+    operators.pause(play.machine, "ana", "to see them wait")
     play.take("LWW", "often")
     play.advance(60_000)
     play.take("LWW", "once")
@@ -90,7 +91,7 @@ def test_a_change_in_its_lane_waits_for_its_turn_and_one_on_its_way_for_an_answe
 
 
 def test_while_nothing_is_sent_a_change_waits_for_what_ends_that(play: Play) -> None:
-    play.machine.operators.pause("ana", "quiet")
+    operators.pause(play.machine, "ana", "quiet")
     play.take("EMERGENCY", "a")
     play.take("LWW", "b")
     assert waits_for(play, "a") == "somebody to resume"
