@@ -49,7 +49,7 @@ from oldhost_sync.policy.machine.outcomes import Outcomes
 from oldhost_sync.policy.machine.outstanding_changes import Part, Rebuild, SweepState
 from oldhost_sync.policy.machine.progress import Progress
 from oldhost_sync.policy.machine.release import RELEASE
-from oldhost_sync.policy.machine.session import BreakerState, Event, Link, Phase
+from oldhost_sync.policy.machine.session import BreakerState, Event, HostLink, Phase
 from oldhost_sync.policy.queue.coalescer import Coalescer
 from oldhost_sync.policy.queue.in_flight import InFlight
 from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation, label_of
@@ -99,7 +99,7 @@ class Machine:
             early_send_ms=policy.early_send_ms,
         )
         self.in_flight = InFlight()
-        self.link = Link(policy.ban_ms)
+        self.link = HostLink(policy.ban_ms)
         self.session, self.breaker = self.link.session, self.link.breaker
         self.loading = Rebuild(Part.EMERGENCIES)
         self.sweeping = SweepState(policy.sweep_ms)

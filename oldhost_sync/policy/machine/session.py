@@ -150,7 +150,7 @@ class Breaker:
     told_at_ms: int = 0
 
 
-class Link:
+class HostLink:
     """The session and the breaker, which change together, by the table."""
 
     def __init__(self, ban_ms: int) -> None:

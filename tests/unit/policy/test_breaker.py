@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.machine.events import SessionOpened
-from oldhost_sync.policy.machine.session import BreakerState, Event, IllegalTransition, Link
+from oldhost_sync.policy.machine.session import BreakerState, Event, HostLink, IllegalTransition
 
 BAN_MS = 900_000
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 
 
-def banned(now_ms: int = NOW_MS) -> Link:
-    link = Link(BAN_MS)
+def banned(now_ms: int = NOW_MS) -> HostLink:
+    link = HostLink(BAN_MS)
     link.banned(now_ms, BAN_MS)
     return link
 
 
-def agree(link: Link) -> None:
+def agree(link: HostLink) -> None:
     """A session opens, so OldHost agrees with the ledger, and ends."""
     link.move(Event.REQUESTED)
     link.opened(SessionOpened(1, "queue", 1))
@@ -68,8 +68,8 @@ def test_a_second_ban_is_one_within_the_hour(after_ms: int, again: bool) -> None
     assert link.banned(NOW_MS + after_ms, BAN_MS) is again
 
 
-def loaded(left_ms: int) -> Link:
-    link = Link(BAN_MS)
+def loaded(left_ms: int) -> HostLink:
+    link = HostLink(BAN_MS)
     link.load_ban(left_ms, NOW_MS)
     link.tick(NOW_MS)
     return link
@@ -104,7 +104,7 @@ def test_a_halt_ends_only_by_an_operator() -> None:
 
 
 def test_resolving_asks_at_once_when_no_ban_is_left() -> None:
-    link = Link(BAN_MS)
+    link = HostLink(BAN_MS)
     link.halt("a foreign write")
     link.resolve(NOW_MS)
     assert link.breaker.state is BreakerState.HALF_OPEN
@@ -135,11 +135,11 @@ def test_an_illegal_event_raises_and_changes_nothing() -> None:
 
 def test_resolving_what_is_not_halted_raises() -> None:
     with pytest.raises(IllegalTransition):
-        Link(BAN_MS).resolve(NOW_MS)
+        HostLink(BAN_MS).resolve(NOW_MS)
 
 
 def test_a_ban_that_never_ends_is_asked_about_again_and_believed_when_it_is_shorter() -> None:
-    link = Link(BAN_MS)
+    link = HostLink(BAN_MS)
     link.banned(0, 24 * 3_600_000)
     assert BAN_MS < link.ask_at_ms < BAN_MS * 1.1
     link.tick(link.ask_at_ms)
@@ -149,6 +149,6 @@ def test_a_ban_that_never_ends_is_asked_about_again_and_believed_when_it_is_shor
 
 
 def test_a_ban_of_the_usual_length_is_waited_out() -> None:
-    link = Link(BAN_MS)
+    link = HostLink(BAN_MS)
     link.banned(0, BAN_MS + 500)
     assert link.ask_at_ms == BAN_MS + 500

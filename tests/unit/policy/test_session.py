@@ -13,8 +13,8 @@ from oldhost_sync.policy.machine.session import (
     Breaker,
     BreakerState,
     Event,
+    HostLink,
     IllegalTransition,
-    Link,
     Phase,
     SessionState,
 )
@@ -22,8 +22,8 @@ from oldhost_sync.policy.machine.session import (
 ALL = list(product(Event, Phase, BreakerState))
 
 
-def link(phase: Phase, breaker: BreakerState = BreakerState.CLOSED, **session: object) -> Link:
-    made = Link(900_000)
+def link(phase: Phase, breaker: BreakerState = BreakerState.CLOSED, **session: object) -> HostLink:
+    made = HostLink(900_000)
     made.session.phase, made.breaker.state = phase, breaker
     for name, value in session.items():
         setattr(made.session, name, value)
