@@ -19,7 +19,7 @@ from tests.mutants.levels import Level
 from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("activities", "migrations", "oldhost_simulator", "oldhost_sync", "tests", "workflows")
+COPIED = ("activities", "docs", "migrations", "oldhost_simulator", "oldhost_sync", "tests", "workflows")
 LEVEL_SECONDS_MAX = 900
 
 
