@@ -133,7 +133,7 @@ class ChangeForm:
     priority_class: Annotated[PriorityClass | None, _FILLED, Query()] = None
     event_type: Annotated[Name | None, _FILLED, Query()] = None
     property_id: Annotated[Id | None, _FILLED, Query()] = None
-    answer: Annotated[str | None, _FILLED, Query(max_length=ANSWER_LENGTH_MAX)] = None
+    answer: Annotated[Annotated[str, Field(max_length=ANSWER_LENGTH_MAX)] | None, _FILLED, Query()] = None
     newer_hours: Hours = None
     older_hours: Hours = None
     waited_s: Annotated[float | None, Field(ge=0, le=WAITED_S_MAX), DECIMAL, _FILLED, Query()] = None
