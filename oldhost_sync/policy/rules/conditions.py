@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from oldhost_sync.policy.rules.alert_kinds import KINDS, Severity
 
-# An open alert is written again so often: another process may have closed it, by what it saw.
-AGAIN_SECONDS = 30.0
+# What was written is written again so often: another process may have closed the alert, or opened it, by what it saw.
+AGAIN_SECONDS, CLOSED_AGAIN_SECONDS = 30.0, 600.0
 # A fact that could not be written for so long, as in an outage of the database, must be reported again.
 FRESH_SECONDS = 10.0
 
@@ -69,7 +69,7 @@ class Conditions:
         lasts = fact is None or fact.at_once or now >= since + KINDS[kind].opens_after_s
         condition.since = None if fact is None else since
         step = Step(host, kind, fact)
-        is_old = fact is not None and now >= condition.written_at + AGAIN_SECONDS
+        is_old = now >= condition.written_at + (CLOSED_AGAIN_SECONDS if fact is None else AGAIN_SECONDS)
         condition.due = step if lasts and (step != condition.written or is_old) else None
 
     def unknown(self, host: str, kind: str, remembered_until: float = float("-inf")) -> None:

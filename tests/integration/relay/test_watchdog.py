@@ -75,7 +75,7 @@ def open_alerts(engine: Engine) -> list[str]:
     return [row["kind"] for row in rows(engine, "SELECT kind FROM alerts WHERE is_open ORDER BY id")]
 
 
-def test_trouble_is_told_of_once_and_closed_when_it_is_over(engine: Engine) -> None:
+def test_trouble_is_told_of_once_and_closed_when_it_is_over(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     recorded(engine)
     writers = KnownWriters(WriterHealth(WriterState.FAILING, "its workflow task fails: nonsense"))
     stage = Stage(engine, writers)
@@ -90,6 +90,10 @@ def test_trouble_is_told_of_once_and_closed_when_it_is_over(engine: Engine) -> N
 
     asyncio.run(scenario())
     assert open_alerts(engine) == []
+    assert [record.getMessage() for record in caplog.records] == [
+        f"alert writer-failing of {HOST}: the writer is stuck: its workflow task fails: nonsense",
+        f"alert writer-failing of {HOST} is closed: the writer runs",
+    ]
 
 
 @pytest.mark.parametrize("state", [WriterState.FAILING, WriterState.NO_WORKER])

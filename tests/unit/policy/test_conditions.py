@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from oldhost_sync.policy.rules.alert_kinds import KINDS
-from oldhost_sync.policy.rules.conditions import AGAIN_SECONDS, FRESH_SECONDS, Conditions, Fact, Step
+from oldhost_sync.policy.rules.conditions import (
+    AGAIN_SECONDS,
+    CLOSED_AGAIN_SECONDS,
+    FRESH_SECONDS,
+    Conditions,
+    Fact,
+    Step,
+)
 
 HOST, KIND = "north", "temporal-away"
 LASTS = KINDS[KIND].opens_after_s
@@ -51,6 +58,12 @@ def test_other_words_are_written_at_once_and_the_same_again_after_a_while() -> N
 def test_what_an_earlier_process_may_have_opened_is_closed_by_the_first_report_once() -> None:
     conditions = Conditions()
     assert [report(conditions, None, now) for now in (0, 3, 3 + AGAIN_SECONDS)] == [[CLOSE], [], []]
+
+
+def test_what_another_process_opened_by_mistake_is_closed_after_a_while() -> None:
+    conditions = Conditions()
+    closed = [now for now in range(0, 1300, 100) if report(conditions, None, now)]
+    assert closed == [0, CLOSED_AGAIN_SECONDS, 2 * CLOSED_AGAIN_SECONDS]
 
 
 def test_what_could_not_be_written_is_due_until_it_is() -> None:
