@@ -16,13 +16,13 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
-from oldhost_sync.policy.machine.actions import RaiseAlert
+from activities import calling_writer
+from oldhost_sync.policy.machine.actions import RaiseAlert, RecordAlerts
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
 from oldhost_sync.store.errors import StoreError, in_words
 from oldhost_sync.store.read.host_condition import read_ban
 from oldhost_sync.store.transactions import run_in_transaction
-from workflows import messages
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ class AlertActivities:
     engine: Engine
 
     @activity.defn(no_thread_cancel_exception=True)
-    def raise_alerts(self, alerts: messages.Alerts) -> None:
+    def record_alerts(self, action: RecordAlerts) -> None:
         """Open or close alerts in this order, all or none; then those about dead letters, whose failure is logged."""
-        _keep_all(self.engine, alerts.host, alerts.items)
+        _keep_all(self.engine, calling_writer.host(), action.alerts)
 
 
 def _keep_all(engine: Engine, host: str, alerts: Sequence[RaiseAlert]) -> None:

@@ -16,10 +16,13 @@ from functools import partial
 from sqlalchemy.engine import Connection, Engine
 from temporalio import activity
 
+from activities import calling_writer
 from oldhost_sync.oldhost.ledger import NOT_ASKED, Count
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import EntityKey
-from oldhost_sync.policy.rules.operator_act import Actor, Channel, actor_of
+from oldhost_sync.policy.machine.actions import LoadOutstanding, Sweep
+from oldhost_sync.policy.machine.outstanding_changes import Part
+from oldhost_sync.policy.rules.operator_act import Actor, ActRecorded, Channel, OperatorAct, actor_of
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.resync import oldest_unfinished, request_resync
 from oldhost_sync.store.ledger.maria_ledger import read_fates
@@ -38,11 +41,12 @@ from workflows.messages import NightlyResync, to_wire
 # Before a further page of a backlog: each page costs this process some 0.1 s of CPU, in which sessions wait for their
 # turn at the interpreter. With this pause, OldHost stays busy while 100,000 changes are read.
 PAGE_PAUSE_SECONDS = 0.8
-PARTS_READ_WITH_PAUSES = ("rest", "entity")
+PARTS_READ_WITH_PAUSES = (Part.REST, Part.ENTITY)
 RESTING_MAX = 3  # at once, of a worker's eight slots for activities of all hosts
-# The part whose first page also has the persisted state: pause, ban, dead letters.
-BEGINNING = "emergencies"
-SWEEP = "sweep"
+PAGE_REFS = 2000
+# A sweep's page, and how long ago a change must have been relayed to count as missed: a younger one may still arrive.
+SWEEP_REFS = 1000
+SWEEP_QUIET_MS = 30_000
 # Far below the time after which a dead worker is noticed.
 HEARTBEAT_SECONDS = 5.0
 # Who asks for the nightly resync: Temporal's Schedule, not a person.
@@ -76,24 +80,38 @@ class RecordingActivities:
     resting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(RESTING_MAX))
 
     @activity.defn(no_thread_cancel_exception=True)
-    def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:
-        def read_page(connection: Connection) -> messages.Outstanding:
-            read = _page(connection, page)
-            refs = [to_wire(ref) for ref in read.refs]
-            outstanding = messages.Outstanding(refs, last_id=read.last_id, more=read.more)
-            if page.after_id == 0:
+    def load_outstanding(self, action: LoadOutstanding) -> messages.Outstanding:
+        """A page of a rebuild. The first one also has what else a new writer needs."""
+        host, is_first = calling_writer.host(), action.after_id == 0
+
+        def read(connection: Connection) -> messages.Outstanding:
+            outstanding = _outstanding(_page(connection, host, action))
+            if is_first:
                 outstanding.lists_states = self.lists_states()
-            if page.after_id == 0 and page.part == BEGINNING:
-                _add_persisted_state(outstanding, read_persisted_state(connection, page.host))
+            if is_first and action.part is Part.EMERGENCIES:
+                _add_persisted_state(outstanding, read_persisted_state(connection, host))
                 outstanding.policy = self.policy
-            if page.after_id == 0 and page.part == SWEEP:
-                pause, outstanding.halted = blockers(connection, page.host)
+            return outstanding
+
+        if action.after_id and action.part in PARTS_READ_WITH_PAUSES:
+            self._rest()
+        return run_in_transaction(self.engine, read)
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def sweep(self, action: Sweep) -> messages.Outstanding:
+        """A page of the sweep. The first one also has what only an operator can end."""
+        host = calling_writer.host()
+
+        def read(connection: Connection) -> messages.Outstanding:
+            page = outstanding_page(connection, host, action.after_id, SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS)
+            outstanding = _outstanding(page)
+            if action.after_id == 0:
+                outstanding.lists_states = self.lists_states()
+                pause, outstanding.halted = blockers(connection, host)
                 outstanding.paused = [pause.operator, pause.reason] if pause else None
             return outstanding
 
-        if page.after_id and page.part in PARTS_READ_WITH_PAUSES:
-            self._rest()
-        return run_in_transaction(self.engine, read_page)
+        return run_in_transaction(self.engine, read)
 
     def _rest(self) -> None:
         """Unless RESTING_MAX rest already."""
@@ -104,14 +122,14 @@ class RecordingActivities:
                 self.resting.release()
 
     @activity.defn(no_thread_cancel_exception=True)
-    def record_decision(self, decision: messages.OperatorAct) -> messages.ActRecorded:
-        act, count = decision, NOT_ASKED
-        if act.action == "resolve" and run_in_transaction(self.engine, partial(awaits_count, host=act.host)):
+    def record_act(self, act: OperatorAct) -> ActRecorded:
+        count, is_resolve = NOT_ASKED, act.action == "resolve"
+        if is_resolve and run_in_transaction(self.engine, partial(awaits_count, host=act.host)):
             count = self.count(act.host)
         operator = actor_of(act, self.act_keys, now_ms=time.time_ns() // 1_000_000)
-        with self.unhurried(self.engine) if act.action == "resolve" else nullcontext(self.engine) as engine:
+        with self.unhurried(self.engine) if is_resolve else nullcontext(self.engine) as engine:
             recorded = run_in_transaction(engine, lambda connection: decide(connection, act, count, operator))
-        return replace(recorded, fates=read_fates(self.engine, act.host, act.unsettled))
+        return replace(recorded, fates=read_fates(self.engine, act.host, act.in_doubt))
 
     @activity.defn(no_thread_cancel_exception=True)
     def request_nightly_resync(self, nightly: NightlyResync) -> int:
@@ -127,15 +145,16 @@ class RecordingActivities:
         return run_in_transaction(self.engine, ask)
 
 
-def _page(connection: Connection, page: messages.OutstandingPage) -> IdPage:
-    match page.part:
-        case "emergencies":
-            return emergencies_page(connection, page.host, page.after_id, page.limit)
-        case "rest":
-            return outstanding_page(connection, page.host, page.after_id, page.limit)
-        case "entity" if page.entity:
-            return entity_page(connection, page.host, EntityKey(*page.entity), page.after_id, page.limit)
-    return outstanding_page(connection, page.host, page.after_id, page.limit, quiet_ms=page.quiet_ms)
+def _page(connection: Connection, host: str, action: LoadOutstanding) -> IdPage:
+    if action.part is Part.EMERGENCIES:
+        return emergencies_page(connection, host, action.after_id, PAGE_REFS)
+    if action.entity is not None:
+        return entity_page(connection, host, EntityKey(*action.entity), action.after_id, PAGE_REFS)
+    return outstanding_page(connection, host, action.after_id, PAGE_REFS)
+
+
+def _outstanding(page: IdPage) -> messages.Outstanding:
+    return messages.Outstanding([to_wire(ref) for ref in page.refs], last_id=page.last_id, more=page.more)
 
 
 def _add_persisted_state(outstanding: messages.Outstanding, found: PersistedState) -> None:

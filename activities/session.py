@@ -17,6 +17,7 @@ from functools import partial
 from sqlalchemy.engine import Engine
 from temporalio import activity
 
+from activities import calling_writer
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connector import Connector
@@ -28,10 +29,11 @@ from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.oldhost.shared_connection import Exchange
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, Outcome
+from oldhost_sync.policy.machine.actions import CloseSession, OpenSession, Probe, Send, StopSends
 from oldhost_sync.policy.machine.events import (
     OpeningHalted,
     OpeningPostponed,
-    OpeningReported,
+    OpeningResult,
     Probed,
     SendEnded,
     SessionOpened,
@@ -48,13 +50,12 @@ from oldhost_sync.telemetry import WorkerMetrics
 from oldhost_sync.traces.change_spans import operation_span
 from oldhost_sync.traces.span import Span
 from oldhost_sync.traces.tracer import Tracer
-from workflows import messages
 
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 2.0
 # How often a halted host is asked for its count.
-HALT_LOOK_SECONDS = 60.0
+HALT_CHECK_SECONDS = 60.0
 # The first heartbeat, and the time between two: a delay of over two seconds has room within the timeout of six, and a
 # send that waits for 3 s and then sends for 3 s has one.
 FIRST_HEARTBEAT_SECONDS, HEARTBEAT_SECONDS = 3.0, 3.5
@@ -94,57 +95,59 @@ class SessionActivities:
     # ---------------------------------------------------------------------------------------------- activities
 
     @activity.defn(no_thread_cancel_exception=True)
-    def open_session(self, request: messages.OpenSession) -> OpeningReported:
-        heartbeat = self._heartbeat()
+    def open_session(self, action: OpenSession) -> OpeningResult:
+        host, heartbeat = calling_writer.host(), self._heartbeat()
         if self._opens_no_more.is_set():
             return _LEAVING
-        if (paused := self._paused(request.host)) is not None:
+        if (paused := self._paused(host)) is not None:
             return paused
-        self._end_here(request.host, "a new session begins", heartbeat)  # one connection for each host
-        opening = replace(self._opening(request.host, heartbeat), newest=tuple(request.newest))
+        self._end_here(host, "a new session begins", heartbeat)  # one connection for each host
+        opening = replace(self._opening(host, heartbeat), newest=action.newest)
         outcome = opening.open()
-        ended = self._opened(request, outcome) if isinstance(outcome, Opened) else outcome
+        result = self._opened(host, action, outcome) if isinstance(outcome, Opened) else outcome
         if isinstance(outcome, Opened) and self._leaving.is_set():  # the worker drained during the opening
-            self._end_here(request.host, "this worker is leaving", heartbeat)
+            self._end_here(host, "this worker is leaving", heartbeat)
             self._write_down()
             return _LEAVING
-        _log_opening(request.host, ended)
-        self.metrics.sessions.labels(request.host, ended.state).inc()
-        if isinstance(ended, OpeningPostponed) and ended.reason == "settle":
-            self.metrics.settle_seconds.labels(request.host).inc(ended.wait_ms / 1000)
-        return ended
+        _log_opening(host, result)
+        self.metrics.sessions.labels(host, result.state).inc()
+        if isinstance(result, OpeningPostponed) and result.reason == "settle":
+            self.metrics.settle_seconds.labels(host).inc(result.wait_ms / 1000)
+        return result
 
     @activity.defn(no_thread_cancel_exception=True)
-    def send(self, request: messages.SendRequest) -> SendEnded:
-        heartbeat = self._heartbeat()
-        session = self._session(request.host, request.epoch)
+    def send(self, action: Send) -> SendEnded:
+        host, heartbeat = calling_writer.host(), self._heartbeat()
+        session = self._session(host, action.epoch)
         if session is None:
-            waiting = [ChangeResult(change_id, WAITING) for change_id in request.change_ids]
+            waiting = [ChangeResult(change_id, WAITING) for change_id in action.change_ids]
             return SendEnded(waiting, session_open=False, reason=NOT_HERE)
-        if request.stops:
-            session.stop_sends()
-            return SendEnded([], session_open=session.is_open)
-        accepted = dict(zip(request.change_ids, request.accepted_at_ms, strict=False))
+        accepted = dict(zip(action.change_ids, action.accepted_at_ms, strict=False))
         ended = session.send(
-            request.change_ids, heartbeat, sequence=request.sequence, accepted_at_ms=accepted, urgent=request.urgent
+            action.change_ids, heartbeat, sequence=action.sequence, accepted_at_ms=accepted, urgent=action.urgent
         )
-        self._count(request, ended)
+        self._count(host, action.epoch, ended)
         return ended
 
     @activity.defn(no_thread_cancel_exception=True)
-    def probe(self, ref: messages.SessionRef) -> Probed:
-        heartbeat = self._heartbeat()
-        session = self._session(ref.host, ref.epoch)
+    def stop_sends(self, action: StopSends) -> None:
+        session = self._session(calling_writer.host(), action.epoch)
+        if session is not None:
+            session.stop_sends()
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def probe(self, action: Probe) -> Probed:
+        session = self._session(calling_writer.host(), action.epoch)
         if session is None:
             return Probed(session_open=False, reason=NOT_HERE)
-        return session.probe(heartbeat)
+        return session.probe(self._heartbeat())
 
     @activity.defn(no_thread_cancel_exception=True)
-    def close_session(self, ref: messages.SessionRef) -> None:
-        heartbeat = self._heartbeat()
-        session = self._session(ref.host, ref.epoch)
+    def close_session(self, action: CloseSession) -> None:
+        host = calling_writer.host()
+        session = self._session(host, action.epoch)
         if session is not None:
-            self._end(ref.host, session, "the writer closed it", heartbeat)
+            self._end(host, session, "the writer closed it", self._heartbeat())
 
     # ----------------------------------------------------------------------------------- what the worker drives
 
@@ -152,11 +155,11 @@ class SessionActivities:
         """Until `drain`, release connections that OldHost has closed or whose host another session has taken over."""
         while not self._leaving.wait(WATCH_SECONDS):
             for host, session in self._open_sessions():
-                self._look_at(host, session)
-            self._look_at_halts()
+                self._check(host, session)
+            self._ask_halted_hosts()
             self._write_down()
 
-    def _look_at(self, host: str, session: Session) -> None:
+    def _check(self, host: str, session: Session) -> None:
         """Check one session. An error must not stop the next check: a fenced connection must be released."""
         try:
             if self._connector(host).has_moved():
@@ -170,11 +173,11 @@ class SessionActivities:
         except Exception:
             logger.exception("a check of the session of %s failed; it will be checked again", host)
 
-    def _look_at_halts(self) -> None:
+    def _ask_halted_hosts(self) -> None:
         """Ask OldHost now and then whether the count that halted it fits the ledger again."""
         if self.clock() < self._halts_at:
             return
-        self._halts_at = self.clock() + HALT_LOOK_SECONDS
+        self._halts_at = self.clock() + HALT_CHECK_SECONDS
         try:
             for host in run_in_transaction(self.engine, halted_by_count, attempts=1):
                 if self.serves(host):
@@ -277,16 +280,16 @@ class SessionActivities:
         """What OldHost expects now, for an operator who resolves a halt, during which no session is open."""
         return self._opening(host, _no_heartbeat).count()
 
-    def _opened(self, request: messages.OpenSession, opened: Opened) -> SessionOpened:
+    def _opened(self, host: str, action: OpenSession, opened: Opened) -> SessionOpened:
         with self._lock:
-            self._sessions[request.host] = opened.session
-        self.recorder.opened(request.host, opened.session.epoch, self.owner, opened.event.expected_nonce)
-        self.metrics.epoch.labels(request.host).set(opened.session.epoch)
-        self.metrics.connection_open.labels(request.host).set(1)
+            self._sessions[host] = opened.session
+        self.recorder.opened(host, opened.session.epoch, self.owner, opened.event.expected_nonce)
+        self.metrics.epoch.labels(host).set(opened.session.epoch)
+        self.metrics.connection_open.labels(host).set(1)
         fates = {fate.change_id: fate for fate in opened.event.fates}
-        self._count_used(request.host, opened.event.fates)
-        missing = [change_id for change_id in request.unsettled if change_id not in fates]
-        for fate in self.ledger(request.host).fates(missing):
+        self._count_used(host, opened.event.fates)
+        missing = [change_id for change_id in action.in_doubt if change_id not in fates]
+        for fate in self.ledger(host).fates(missing):
             fates[fate.change_id] = fate
         return replace(opened.event, task_queue=self.task_queue, fates=list(fates.values()))
 
@@ -313,14 +316,13 @@ class SessionActivities:
             self._end(host, session, why, heartbeat)
             self.metrics.connection_open.labels(host).set(0)
 
-    def _count(self, request: messages.SendRequest, ended: SendEnded) -> None:
-        host = request.host
+    def _count(self, host: str, epoch: int, ended: SendEnded) -> None:
         for fate in ended.fates:
             if fate.outcome not in {BOUND, HELD, WAITING}:
                 self.metrics.operations.labels(host, fate.outcome).inc()
         if any(fate.outcome == BOUND for fate in ended.fates):
             self.metrics.lost_replies.labels(host).inc()
-            self.recorder.lost_reply(host, request.epoch)
+            self.recorder.lost_reply(host, epoch)
         if ended.service_ms:
             self.metrics.service_seconds.labels(host).observe(ended.service_ms / 1000)
         if ended.refusal:
@@ -364,7 +366,7 @@ def _no_heartbeat() -> None:
     """No heartbeat: for work outside of an activity that heartbeats."""
 
 
-def _log_opening(host: str, ended: OpeningReported) -> None:
+def _log_opening(host: str, ended: OpeningResult) -> None:
     """Log only what changes the writer's state; openings are postponed for other reasons far too often."""
     match ended:
         case SessionOpened():

@@ -35,6 +35,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities import calling_writer
 from activities.submissions import record_or_leave
 from oldhost_sync.policy.limits import RETENTION_DAYS
 from oldhost_sync.store.alerts import close_alert, raise_alert
@@ -126,37 +127,37 @@ class RecoveryActivities:
     @activity.defn(no_thread_cancel_exception=True)
     def recover_submissions(self, request: messages.Recovery) -> messages.Recovered:
         """Idempotent, and cheap to repeat: keys that are already recorded are looked up, 50 at a time."""
-        recovered = messages.Recovered()
-        runs = self._runs_to_read(request, recovered)
+        host, recovered = calling_writer.host(), messages.Recovered()
+        runs = self._runs_to_read(host, request, recovered)
         earlier = RepeatedSignals()
         blocked: set[tuple[str, str]] = set()
         too_old = 0
         began_at = datetime.fromtimestamp(request.began_at_ms / 1000, UTC)
         for run in reversed(runs):
-            submissions, old = self._submissions_of(request.host, run, earlier, recovered, began_at)
+            submissions, old = self._submissions_of(host, run, earlier, recovered, began_at)
             too_old += old
-            recovered.recorded += self._record(request.host, submissions, blocked)
+            recovered.recorded += self._record(host, submissions, blocked)
             recovered.runs += 1
         if recovered.gone or too_old:
-            self._tell(request.host, recovered.gone, too_old)
+            self._tell(host, recovered.gone, too_old)
         elif runs:
-            run_in_transaction(self.engine, partial(close_alert, host=request.host, dedupe_key=SIGNALS_LOST))
+            run_in_transaction(self.engine, partial(close_alert, host=host, dedupe_key=SIGNALS_LOST))
         if blocked:
             raise TransactionContended(f"the rows of {len(blocked)} entities are locked; all else is recorded")
         if recovered.recorded:
-            logger.warning("recorded %s signals of %s that earlier runs left unread", recovered.recorded, request.host)
+            logger.warning("recorded %s signals of %s that earlier runs left unread", recovered.recorded, host)
         return recovered
 
-    def _runs_to_read(self, request: messages.Recovery, recovered: messages.Recovered) -> list[RunStart]:
+    def _runs_to_read(self, host: str, request: messages.Recovery, recovered: messages.Recovered) -> list[RunStart]:
         """Latest first: back to a run that got everything from its predecessor, and to the originals of reset runs."""
-        walk = _Walk(request, self.histories)
+        walk = _Walk(host, request, self.histories)
         found: list[RunStart] = []
         originals: dict[str, None] = {}
         run_id = walk.before(request.run_id, request.continued_run_id if not _is_reset(request) else "")
         while run_id and len(found) < RUNS_MAX:
             activity.heartbeat()
             try:
-                run = self.histories.start_of(request.host, run_id)
+                run = self.histories.start_of(host, run_id)
             except HistoryGone:
                 recovered.gone.append(run_id)
                 return found
@@ -170,13 +171,13 @@ class RecoveryActivities:
         if run_id and len(found) == RUNS_MAX:
             recovered.gone.append(run_id)  # it and those before it are not read
         recovered.gone += originals
-        if not found and self._has_worked_before(request):
+        if not found and self._has_worked_before(host, request):
             recovered.gone.append(ALL_EARLIER)
         return found
 
-    def _has_worked_before(self, request: messages.Recovery) -> bool:
+    def _has_worked_before(self, host: str, request: messages.Recovery) -> bool:
         began = datetime.fromtimestamp(request.began_at_ms / 1000, UTC) - CLOCKS_APART
-        return run_in_transaction(self.engine, lambda connection: wrote_before(connection, request.host, began))
+        return run_in_transaction(self.engine, lambda connection: wrote_before(connection, host, began))
 
     def _submissions_of(
         self, host: str, run: RunStart, earlier: RepeatedSignals, recovered: messages.Recovered, began_at: datetime
@@ -237,7 +238,8 @@ class RecoveryActivities:
 class _Walk:
     """Walks backwards from run to run; lists the runs only if a run does not say which one it continued."""
 
-    def __init__(self, request: messages.Recovery, histories: Histories) -> None:
+    def __init__(self, host: str, request: messages.Recovery, histories: Histories) -> None:
+        self._host = host
         self._request = request
         self._histories = histories
         self._listed: list[str] | None = None
@@ -246,9 +248,9 @@ class _Walk:
         if continued_run_id:
             return continued_run_id
         if self._listed is None:
-            asked = self._request
-            earlier = self._histories.runs_before(asked.host, asked.run_id, activity.heartbeat)
-            self._listed = [asked.run_id, *earlier]
+            caller = self._request.run_id
+            earlier = self._histories.runs_before(self._host, caller, activity.heartbeat)
+            self._listed = [caller, *earlier]
         try:
             place = self._listed.index(run_id)
         except ValueError:

@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
+from activities import calling_writer
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.columns import storable
@@ -141,23 +142,22 @@ class SubmissionActivities:
         """One answer per item; an invalid change is stored as refused, with an alert, and never raises."""
         if request.original_run_id and request.original_run_id != activity.info().workflow_run_id:
             return [messages.Recorded(item.fallback_key, left=True, after_reset=True) for item in request.items]
+        host = calling_writer.host()
         try:
-            answers = self._recorded(request)
+            answers = self._recorded(host, request)
         except (StoreError, DBAPIError) as error:
             all_left = {item.fallback_key: True for item in request.items}
             why = str(error) if isinstance(error, StoreError) else f"MariaDB {error_code(error)}"
-            self.left.note(self.engine, request.host, all_left, why)
+            self.left.note(self.engine, host, all_left, why)
             raise
         left = {item.fallback_key: answer.left for item, answer in zip(request.items, answers, strict=True)}
-        self.left.note(self.engine, request.host, left)
+        self.left.note(self.engine, host, left)
         return answers
 
-    def _recorded(self, request: messages.Submissions) -> list[messages.Recorded]:
+    def _recorded(self, host: str, request: messages.Submissions) -> list[messages.Recorded]:
         if request.may_leave:
-            return record_or_leave(self.engine, request.host, request.items, set())
-        return [
-            run_in_transaction(self.engine, partial(record, host=request.host, item=item)) for item in request.items
-        ]
+            return record_or_leave(self.engine, host, request.items, set())
+        return [run_in_transaction(self.engine, partial(record, host=host, item=item)) for item in request.items]
 
 
 def record_or_leave(

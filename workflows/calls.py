@@ -1,16 +1,20 @@
-"""The activities as the writer calls them: each with its timeouts and its retry policy, in one place.
+"""How the writer calls each activity: one table by the type of the activity's argument, and one function.
 
-Activities that talk to OldHost have one attempt: an ambiguous end is left to the recovery path, never retried blindly
-(trap 1). Their timeouts are multiplied by `slack` for a slow worker (`FailureDetector`). Activities that only
-use the database are idempotent and are retried until they succeed.
+The argument is the machine's own action, or a request of the workflow (`messages.py`). No argument names the host: it
+is in the workflow's id, which every activity sees.
 
-Each may raise NoResult, also those that are retried: a person can end any activity, with any result or as failed.
+Activities that talk to OldHost have one attempt: an ambiguous end is left to the recovery path, never retried blindly.
+Those that record are idempotent and are retried until they succeed. Any may end without a result, also those that are
+retried: a person can end any activity, with any result or as failed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
@@ -20,14 +24,13 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.machine import actions, events
     from oldhost_sync.policy.plain_text import plain_markdown
+    from oldhost_sync.policy.rules.operator_act import ActRecorded, OperatorAct
     from workflows import messages
 
 ONCE = RetryPolicy(maximum_attempts=1)
 UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
 # Before alerts, or the search for unread signals, begin anew. Retried until they work, they fail only by a person.
 AGAIN_SECONDS = 1
-# A cancelled activity that talks to OldHost still finishes first.
-TO_THE_END = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 # A dead worker is noticed after this; heartbeats leave after 3 s, then every 3.5 s.
 HEARTBEAT_TIMEOUT = timedelta(seconds=6)
 # The worker that holds a session polls its own queue all the time: if it has not taken a task by then, it is gone. So a
@@ -48,11 +51,6 @@ RECOVERY_HEARTBEAT = timedelta(seconds=30)
 # Several statements, each of up to 15 minutes. It heartbeats all the time.
 RESOLVE_LIMIT = timedelta(hours=1)
 
-# A union: the data converter accepts it (it decides by `state`), but `result_type` is not typed for one.
-_OPENING_REPORTED: Any = events.OpeningReported
-
-T = TypeVar("T")
-
 
 class NoResult(ApplicationError):  # noqa: N818 - says what happened
     """An activity ended without a result that can be read. `passed_limit`: which of its time limits it passed.
@@ -72,179 +70,145 @@ class NoResult(ApplicationError):  # noqa: N818 - says what happened
         return "it took too long"
 
 
-async def _end_of(name: str, argument: object, **options: Any) -> RawValue:
-    """Run the activity to its end; what it gave is not decoded."""
+def _send_failed(error: NoResult) -> events.SendFailed:
+    limit = error.passed_limit
+    return events.SendFailed(
+        never_started=limit is TimeoutType.SCHEDULE_TO_START, silent=limit is TimeoutType.HEARTBEAT
+    )
+
+
+def _causes(action: actions.RecordAlerts) -> str:
+    causes = {alert.dedupe_key if alert.close else alert.kind: None for alert in action.alerts}
+    return ", ".join(list(causes)[:5])
+
+
+def _read(action: actions.LoadOutstanding) -> str:
+    if action.entity is not None:
+        return plain_markdown(f"what waits of {action.entity.entity_type} {action.entity.entity_id}?")
+    return "rebuild: what is outstanding?"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One activity. `summary`: a text for Temporal's UI, from the argument. `result`: None: what it gives is not read.
+    `limit`: of one attempt. `heartbeat`: None: it gives none. `without_result`: the event that reports a NoResult.
+
+    `talks_to_oldhost`: when it is cancelled, it still finishes first; `of_session`: on the queue of the worker that has
+    the session. The time limits of these grow for a slow worker (`FailureDetector`).
+    """
+
+    activity: str
+    summary: Callable[[Any], str]
+    result: Any = None
+    limit: timedelta = DATABASE_LIMIT
+    heartbeat: timedelta | None = None
+    retry: RetryPolicy = field(default_factory=lambda: UNTIL_IT_WORKS)
+    talks_to_oldhost: bool = False
+    of_session: bool = False
+    without_result: Callable[[NoResult], object] = lambda error: error
+
+
+_of_session = partial(Call, heartbeat=HEARTBEAT_TIMEOUT, retry=ONCE, talks_to_oldhost=True, of_session=True)
+
+CALLS: dict[type, Call] = {
+    # ------------------------------------------------------------------------------------------------ the machine's
+    actions.OpenSession: Call(
+        "open_session",
+        lambda _: "a session with OldHost",
+        events.OpeningResult,
+        OPENING_LIMIT,
+        HEARTBEAT_TIMEOUT,
+        ONCE,
+        talks_to_oldhost=True,
+        without_result=lambda error: events.OpeningFailed(error.words),
+    ),
+    actions.Send: _of_session(
+        "send",
+        lambda send: f"{len(send.change_ids)} operations",  # the dispatcher names them
+        events.SendEnded,
+        SENDING_LIMIT,
+        without_result=_send_failed,
+    ),
+    actions.StopSends: _of_session(
+        "stop_sends", lambda _: "the sends under way end", None, CLOSING_LIMIT, heartbeat=None
+    ),
+    actions.CloseSession: _of_session(
+        "close_session", lambda close: f"session {close.epoch} ends", None, CLOSING_LIMIT
+    ),
+    actions.Probe: _of_session(
+        "probe",
+        lambda _: "is the nonce still the one we expect?",
+        events.Probed,
+        PROBING_LIMIT,
+        without_result=lambda _: events.Probed(session_open=False),
+    ),
+    actions.LoadOutstanding: Call("load_outstanding", _read, messages.Outstanding, retry=ONCE),
+    actions.Sweep: Call("sweep", lambda _: "sweep: what was missed?", messages.Outstanding, retry=ONCE),
+    actions.RecordAlerts: Call("record_alerts", _causes),
+    # --------------------------------------------------------------------------------------------- the workflow's own
+    OperatorAct: Call("record_act", lambda act: f"{act.action} by {plain_markdown(act.operator)}", ActRecorded),
+    messages.Submissions: Call(
+        "record_submissions", lambda request: f"{len(request.items)} submitted", list[messages.Recorded]
+    ),
+    messages.Recovery: Call(
+        "recover_submissions",
+        lambda _: "signals that earlier runs left unread",
+        messages.Recovered,
+        RECOVERY_LIMIT,
+        RECOVERY_HEARTBEAT,
+    ),
+    messages.NightlyResync: Call(
+        "request_nightly_resync", lambda nightly: f"a resync of {nightly.host} is asked for", int
+    ),
+}
+RESOLVE = replace(CALLS[OperatorAct], limit=RESOLVE_LIMIT, heartbeat=RECOVERY_HEARTBEAT)
+
+
+def call_of(argument: object) -> Call:
+    is_resolve = isinstance(argument, OperatorAct) and argument.action == "resolve"
+    return RESOLVE if is_resolve else CALLS[type(argument)]
+
+
+async def result_of(
+    argument: object, *, queue: str | None = None, slack: int = 1, summary: str = "", within: timedelta | None = None
+) -> Any:
+    """Call the activity that takes this argument. Raises NoResult, after `within` even if a retry would follow.
+
+    `queue`: of the session; `slack`: for a slow worker; `summary`: instead of the table's.
+    """
+    call = call_of(argument)
+    ended = await _end_of(call, argument, queue, slack, summary, within)
+    if call.result is None:
+        return None
+    # Decoded here, because for a result that can't be decoded the SDK fails the workflow task, again and again.
     try:
-        ended: RawValue = await workflow.execute_activity(name, argument, result_type=RawValue, **options)
+        return workflow.payload_converter().from_payload(ended.payload, call.result)
+    except Exception as error:
+        reason = type(error).__name__
+        workflow.logger.warning("%s counts as failed: its result can't be read (%s)", call.activity, reason)
+        raise NoResult(f"the result of {call.activity} can't be read") from error
+
+
+async def _end_of(
+    call: Call, argument: object, queue: str | None, slack: int, summary: str, within: timedelta | None
+) -> RawValue:
+    finishes = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
+    tries = workflow.ActivityCancellationType.TRY_CANCEL
+    try:
+        ended: RawValue = await workflow.execute_activity(
+            call.activity,
+            argument,
+            result_type=RawValue,
+            task_queue=queue,
+            schedule_to_start_timeout=SCHEDULE_TO_START * slack if call.of_session else None,
+            start_to_close_timeout=call.limit,
+            schedule_to_close_timeout=within,
+            heartbeat_timeout=call.heartbeat * slack if call.heartbeat else None,
+            retry_policy=call.retry,
+            cancellation_type=finishes if call.talks_to_oldhost else tries,
+            summary=summary or call.summary(argument),
+        )
     except ActivityError as error:
         passed = error.cause.type if isinstance(error.cause, ActivityTimeoutError) else None
-        raise NoResult(f"{name} failed", passed) from error
+        raise NoResult(f"{call.activity} failed", passed) from error
     return ended
-
-
-async def _result_of(name: str, argument: object, *, result_type: type[T], **options: Any) -> T:
-    """Decoded here, because for a result that can't be decoded the SDK fails the workflow task, again and again."""
-    ended = await _end_of(name, argument, **options)
-    try:
-        return workflow.payload_converter().from_payload(ended.payload, result_type)
-    except Exception as error:
-        workflow.logger.warning("%s counts as failed: its result can't be read (%s)", name, type(error).__name__)
-        raise NoResult(f"the result of {name} can't be read") from error
-
-
-async def open_session(host: str, action: actions.OpenSession, slack: int) -> events.OpeningReported:
-    return await _result_of(
-        "open_session",
-        messages.OpenSession(host, list(action.in_doubt), list(action.newest)),
-        result_type=_OPENING_REPORTED,
-        start_to_close_timeout=OPENING_LIMIT,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,
-        retry_policy=ONCE,
-        cancellation_type=TO_THE_END,
-        summary=f"session for {host}",
-    )
-
-
-async def send(host: str, action: actions.Send, slack: int) -> events.SendEnded:
-    return await _result_of(
-        "send",
-        messages.SendRequest(
-            host,
-            action.epoch,
-            list(action.change_ids),
-            action.sequence,
-            list(action.accepted_at_ms),
-            action.urgent,
-        ),
-        task_queue=action.task_queue,
-        result_type=events.SendEnded,
-        schedule_to_start_timeout=SCHEDULE_TO_START * slack,
-        start_to_close_timeout=SENDING_LIMIT,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,
-        retry_policy=ONCE,
-        cancellation_type=TO_THE_END,
-        summary=action.label,
-    )
-
-
-async def stop_sends(host: str, action: actions.StopSends, slack: int) -> None:
-    await _end_of(
-        "send",
-        messages.SendRequest(host, action.epoch, stops=True),
-        task_queue=action.task_queue,
-        schedule_to_start_timeout=SCHEDULE_TO_START * slack,
-        start_to_close_timeout=CLOSING_LIMIT,
-        retry_policy=ONCE,
-        summary="the sends under way end",
-    )
-
-
-async def close_session(host: str, action: actions.CloseSession, slack: int) -> None:
-    await _end_of(
-        "close_session",
-        messages.SessionRef(host, action.epoch),
-        task_queue=action.task_queue,
-        schedule_to_start_timeout=SCHEDULE_TO_START * slack,
-        start_to_close_timeout=CLOSING_LIMIT,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,
-        retry_policy=ONCE,
-        cancellation_type=TO_THE_END,
-        summary=f"session {action.epoch} ends",
-    )
-
-
-async def probe(host: str, action: actions.Probe, slack: int) -> events.Probed:
-    return await _result_of(
-        "probe",
-        messages.SessionRef(host, action.epoch),
-        task_queue=action.task_queue,
-        result_type=events.Probed,
-        schedule_to_start_timeout=SCHEDULE_TO_START * slack,
-        start_to_close_timeout=PROBING_LIMIT,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,
-        retry_policy=ONCE,
-        cancellation_type=TO_THE_END,
-        summary="is the nonce still the one we expect?",
-    )
-
-
-async def load_outstanding(page: messages.OutstandingPage, retry_policy: RetryPolicy) -> messages.Outstanding:
-    return await _result_of(
-        "load_outstanding",
-        page,
-        result_type=messages.Outstanding,
-        start_to_close_timeout=DATABASE_LIMIT,
-        retry_policy=retry_policy,
-        summary=_what_is_read(page),
-    )
-
-
-def _what_is_read(page: messages.OutstandingPage) -> str:
-    if page.entity is not None:
-        return plain_markdown(f"what waits of {page.entity[0]} {page.entity[1]}?")
-    return "sweep: what was missed?" if page.quiet_ms else "rebuild: what is outstanding?"
-
-
-async def record_submissions(request: messages.Submissions, within: timedelta | None = None) -> list[messages.Recorded]:
-    """One answer per item. `within`: raise NoResult after this time, even if a retry would follow; None: retry until it
-    succeeds.
-    """
-    answers = await _result_of(
-        "record_submissions",
-        request,
-        result_type=list[messages.Recorded],
-        start_to_close_timeout=DATABASE_LIMIT,
-        schedule_to_close_timeout=within,
-        retry_policy=UNTIL_IT_WORKS,
-        summary=f"{len(request.items)} submitted",
-    )
-    if len(answers) != len(request.items):
-        raise NoResult(f"{len(answers)} answers for {len(request.items)} submissions")
-    return answers
-
-
-async def recover_submissions(request: messages.Recovery) -> messages.Recovered:
-    return await _result_of(
-        "recover_submissions",
-        request,
-        result_type=messages.Recovered,
-        start_to_close_timeout=RECOVERY_LIMIT,
-        heartbeat_timeout=RECOVERY_HEARTBEAT,
-        retry_policy=UNTIL_IT_WORKS,
-        summary="signals that earlier runs left unread",
-    )
-
-
-async def record_decision(decision: messages.OperatorAct) -> messages.ActRecorded:
-    may_be_long = decision.action == "resolve"
-    return await _result_of(
-        "record_decision",
-        decision,
-        result_type=messages.ActRecorded,
-        start_to_close_timeout=RESOLVE_LIMIT if may_be_long else DATABASE_LIMIT,
-        heartbeat_timeout=RECOVERY_HEARTBEAT if may_be_long else None,
-        retry_policy=UNTIL_IT_WORKS,
-        summary=f"{decision.action} by {plain_markdown(decision.operator)}",
-    )
-
-
-async def raise_alerts(host: str, action: actions.RecordAlerts) -> None:
-    kinds = {one.dedupe_key if one.close else one.kind: None for one in action.alerts}
-    await _end_of(
-        "raise_alerts",
-        messages.Alerts(host, list(action.alerts)),
-        start_to_close_timeout=DATABASE_LIMIT,
-        retry_policy=UNTIL_IT_WORKS,
-        summary=", ".join(list(kinds)[:5]),
-    )
-
-
-async def request_nightly_resync(nightly: messages.NightlyResync) -> int:
-    return await _result_of(
-        "request_nightly_resync",
-        nightly,
-        result_type=int,
-        start_to_close_timeout=DATABASE_LIMIT,
-        retry_policy=UNTIL_IT_WORKS,
-        summary=f"a resync of {nightly.host} is asked for",
-    )

@@ -26,7 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.clock import now_ms
     from workflows.intake import update_key
     from workflows.messages import Submission, from_wire
-    from workflows.reception import Reception
+    from workflows.reception import Reception, record_submissions
 
 # An open handler delays a new run, and Temporal takes only ten open updates, operators' included. So `apply_now` waits
 # this long at most, recording included.
@@ -57,9 +57,8 @@ class DirectChanges:
     """`wake` wakes the writer's loop; `leaving` says whether a new run is about to begin."""
 
     def __init__(
-        self, host: str, machine: Machine, reception: Reception, wake: Callable[[], None], leaving: Callable[[], bool]
+        self, machine: Machine, reception: Reception, wake: Callable[[], None], leaving: Callable[[], bool]
     ) -> None:
-        self._host = host
         self._machine = machine
         self._reception = reception
         self._wake = wake
@@ -124,8 +123,7 @@ class DirectChanges:
 
     async def _try_to_record(self, submission: Submission) -> messages.Recorded | None:
         try:
-            request = messages.Submissions(self._host, [submission])
-            return (await calls.record_submissions(request, within=RECORDING_LIMIT))[0]
+            return (await record_submissions(messages.Submissions([submission]), within=RECORDING_LIMIT))[0]
         except calls.NoResult:
             return None
 

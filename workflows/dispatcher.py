@@ -1,4 +1,4 @@
-"""Dispatcher: each action that the machine decides on becomes an activity; its result is fed back to the machine."""
+"""Dispatcher: each action of the machine becomes an activity, and its end is reported to the machine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,23 @@ from temporalio import workflow
 from temporalio.exceptions import TimeoutType
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy.machine import actions, events, operators
+    from oldhost_sync.policy.machine import events, operators
+    from oldhost_sync.policy.machine.actions import (
+        Action,
+        CloseSession,
+        LoadOutstanding,
+        OpenSession,
+        Probe,
+        RecordAlerts,
+        Send,
+        StopSends,
+        Sweep,
+    )
     from oldhost_sync.policy.machine.machine import Machine
     from oldhost_sync.policy.machine.outstanding_changes import Part
     from oldhost_sync.policy.machine.session import FailureDetector
+    from oldhost_sync.policy.queue.pending_operation import label_of
+    from oldhost_sync.policy.rules.operator_act import OperatorAct
     from workflows import calls, messages
     from workflows.calls import NoResult
     from workflows.clock import now_ms
@@ -21,9 +34,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.reception import Relayed
     from workflows.status_report import StateList
 
-# A sweep's page, and how long ago a change must have been relayed to count as missed: a younger one may still arrive.
-SWEEP_REFS = 1000
-SWEEP_QUIET_MS = 30_000
+# A send that passed one of these limits shows that its worker is slow, or gone.
+WORKER_IS_LATE = (TimeoutType.SCHEDULE_TO_START, TimeoutType.HEARTBEAT)
 
 
 class Dispatcher:
@@ -34,7 +46,6 @@ class Dispatcher:
 
     def __init__(
         self,
-        host: str,
         machine: Machine,
         wake: Callable[[], None],
         acts: OperatorActs,
@@ -42,7 +53,6 @@ class Dispatcher:
         listing: StateList,
         relayed: Relayed,
     ) -> None:
-        self._host = host
         self._machine = machine
         self._wake = wake
         self._acts = acts
@@ -64,44 +74,24 @@ class Dispatcher:
         given_up = sum(number not in self._machine.in_flight.sends for number in self._sending)
         return self.talking_to_oldhost > given_up
 
-    def act(self, action: actions.Action) -> None:
-        match action:
-            case (
-                actions.OpenSession() | actions.Send() | actions.StopSends() | actions.CloseSession() | actions.Probe()
-            ):
-                self.start(self._talk_to_oldhost(action), talking_to_oldhost=True)
-            case actions.Sweep():
-                self.start(self._sweep(action))
-            case actions.LoadOutstanding():
-                self.start(self._load(action))
-            case actions.RecordAlerts():
-                self.start(self._tell(action))
-            case actions.RecordHalt():
-                self._acts.add_halt(self._host, action)
+    def act(self, action: Action) -> None:
+        """Begin it. An act of the machine itself, a halt, waits in the queue of operators' acts."""
+        if isinstance(action, OperatorAct):
+            self._acts.add_halt(action)
+            return
+        call = calls.call_of(action)
+        # Asked now: when the activity begins or ends, there may be another session.
+        queue = self._machine.session.task_queue if call.of_session else None
+        self.start(self._carry_out(action, queue), talks_to_oldhost=call.talks_to_oldhost)
 
-    def _talk_to_oldhost(
-        self,
-        action: actions.OpenSession | actions.Send | actions.StopSends | actions.CloseSession | actions.Probe,
-    ) -> Coroutine[Any, Any, None]:
-        match action:
-            case actions.OpenSession():
-                return self._open_session(action)
-            case actions.Send():
-                return self._send(action)
-            case actions.StopSends():
-                return self._stop_sends(action)
-            case actions.CloseSession():
-                return self._close_session(action)
-        return self._probe(action)
-
-    def start(self, work: Coroutine[Any, Any, None], *, talking_to_oldhost: bool = False) -> None:
+    def start(self, work: Coroutine[Any, Any, None], *, talks_to_oldhost: bool = False) -> None:
         self.under_way += 1
-        self.talking_to_oldhost += talking_to_oldhost
-        task = asyncio.create_task(self._guard(work, talking_to_oldhost))
+        self.talking_to_oldhost += talks_to_oldhost
+        task = asyncio.create_task(self._guard(work, talks_to_oldhost))
         self._tasks[task] = None  # the loop holds tasks only weakly
         task.add_done_callback(self._tasks.pop)
 
-    async def _guard(self, work: Coroutine[Any, Any, None], talking_to_oldhost: bool) -> None:
+    async def _guard(self, work: Coroutine[Any, Any, None], talks_to_oldhost: bool) -> None:
         """An unexpected exception halts the writer (docs/reliability.md, level L0)."""
         try:
             await work
@@ -112,95 +102,78 @@ class Dispatcher:
             self._machine.violated(f"{type(error).__name__}: {error}")
         finally:
             self.under_way -= 1
-            self.talking_to_oldhost -= talking_to_oldhost
+            self.talking_to_oldhost -= talks_to_oldhost
             self._wake()
 
-    @property
-    def _slack(self) -> int:
-        return self._detector.slack(now_ms())
-
-    async def _tell(self, action: actions.RecordAlerts) -> None:
+    async def _carry_out(self, action: Action, queue: str | None) -> None:
+        label, stops = "", operators.blockers(self._machine)
+        if isinstance(action, Send):
+            self._sending[action.number] = None
+            label = label_of([entry for entry in map(self._machine.in_flight.get, action.change_ids) if entry])
         try:
-            await calls.raise_alerts(self._host, action)
-        except NoResult:
-            await workflow.sleep(calls.AGAIN_SECONDS, summary="until alerts are recorded again")
-            self._machine.alerts.not_recorded()
-        else:
+            slack = self._detector.slack(now_ms())
+            event = await calls.result_of(action, queue=queue, slack=slack, summary=label)
+        except NoResult as error:
+            event = calls.call_of(action).without_result(error)
+            if isinstance(action, Send) and error.passed_limit in WORKER_IS_LATE:
+                self._detector.timed_out(queue or "")
+        match action:
+            case LoadOutstanding():
+                self._take_page(action, event)
+            case Sweep():
+                await self._take_sweep(event, stops)
+            case RecordAlerts():
+                await self._alerts_ended(event)
+            case _:
+                self._report(action, event)
+
+    def _report(self, action: Action, event: Any) -> None:
+        """Tell the machine how an action at OldHost ended. `event`: as the table of calls has it."""
+        machine, failed = self._machine, isinstance(event, NoResult)
+        match action:
+            case OpenSession():
+                if isinstance(event, events.SessionOpened):
+                    self._detector.opened(event.task_queue, now_ms())
+                machine.opening_ended(event, now_ms())
+            case Send():
+                del self._sending[action.number]
+                machine.send_ended(action.number, event, now_ms(), epoch=action.epoch)
+            case StopSends() if failed:
+                workflow.logger.warning("the running sends could not be told to stop; they end by themselves")
+            case CloseSession():
+                if failed:
+                    workflow.logger.warning("closing the session failed; the next session takes over from it")
+                machine.closed()
+            case Probe():
+                machine.probed(event, now_ms())
+
+    async def _alerts_ended(self, event: NoResult | None) -> None:
+        if event is None:
             self._machine.alerts.recorded()
-
-    async def _open_session(self, action: actions.OpenSession) -> None:
-        ended: events.OpeningEnded
-        try:
-            ended = await calls.open_session(self._host, action, self._slack)
-        except NoResult as error:
-            ended = events.OpeningFailed(error.words)
-        if isinstance(ended, events.SessionOpened):
-            self._detector.opened(ended.task_queue, now_ms())
-        self._machine.opening_ended(ended, now_ms())
-
-    async def _send(self, action: actions.Send) -> None:
-        ended: events.SendEnded | events.SendFailed
-        self._sending[action.number] = None
-        try:
-            ended = await calls.send(self._host, action, self._slack)
-        except NoResult as error:
-            limit = error.passed_limit
-            if limit in (TimeoutType.SCHEDULE_TO_START, TimeoutType.HEARTBEAT):
-                self._detector.timed_out(action.task_queue)
-            ended = events.SendFailed(
-                never_started=limit is TimeoutType.SCHEDULE_TO_START, silent=limit is TimeoutType.HEARTBEAT
-            )
-        del self._sending[action.number]
-        self._machine.send_ended(action.number, ended, now_ms(), epoch=action.epoch)
-
-    async def _stop_sends(self, action: actions.StopSends) -> None:
-        try:
-            await calls.stop_sends(self._host, action, self._slack)
-        except NoResult:
-            workflow.logger.warning("the running sends could not be told to stop; they end by themselves")
-
-    async def _close_session(self, action: actions.CloseSession) -> None:
-        try:
-            await calls.close_session(self._host, action, self._slack)
-        except NoResult:
-            workflow.logger.warning("closing the session failed; the next session takes over from it")
-        self._machine.closed()
-
-    async def _probe(self, action: actions.Probe) -> None:
-        try:
-            probed = await calls.probe(self._host, action, self._slack)
-        except NoResult:
-            probed = events.Probed(session_open=False)
-        self._machine.probed(probed, now_ms())
-
-    async def _sweep(self, action: actions.Sweep) -> None:
-        request = messages.OutstandingPage(
-            self._host, "sweep", action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS
-        )
-        stops = operators.blockers(self._machine)
-        try:
-            page = await calls.load_outstanding(request, calls.ONCE)
-        except NoResult:
-            self._machine.sweep_failed(now_ms())
             return
-        if self._relayed.waiting:  # what was relayed before the page was read has come before it: it is missing no more
-            await workflow.wait_condition(lambda: not self._relayed.waiting)
-        self._listing.registered(page.lists_states)
-        mends_holds = not self._acts.pending
-        self._machine.swept(list(page.changes()), page.last_id, page.more, now_ms(), mends_holds=mends_holds)
-        unchanged = not self._acts.pending and not self._machine.draining and operators.blockers(self._machine) == stops
-        if unchanged and page.halted is not None:
-            operators.follow_database(self._machine, page.paused, now_ms(), halted=page.halted)
+        await workflow.sleep(calls.AGAIN_SECONDS, summary="until alerts are recorded again")
+        self._machine.alerts.not_recorded()
 
-    async def _load(self, action: actions.LoadOutstanding) -> None:
-        entity = None if action.entity is None else list(action.entity)
-        request = messages.OutstandingPage(self._host, action.part.value, action.after_id, entity=entity)
-        try:
-            page = await calls.load_outstanding(request, calls.ONCE)
-        except NoResult:
+    def _take_page(self, action: LoadOutstanding, page: messages.Outstanding | NoResult) -> None:
+        if isinstance(page, NoResult):
             self._machine.load_failed(action, now_ms())
             return
         self._listing.registered(page.lists_states)
         if action.part is Part.EMERGENCIES and not action.after_id:
             self._load_persisted_state(page)  # the first page of a rebuild
         self._machine.took_page(action, list(page.changes()), page.last_id, page.more, now_ms())
+
+    async def _take_sweep(self, page: messages.Outstanding | NoResult, stops: object) -> None:
+        """`stops`: what only an operator could end when the page was asked for."""
+        machine = self._machine
+        if isinstance(page, NoResult):
+            machine.sweep_failed(now_ms())
+            return
+        if self._relayed.waiting:  # what was relayed before the page was read has come before it: it is missing no more
+            await workflow.wait_condition(lambda: not self._relayed.waiting)
+        self._listing.registered(page.lists_states)
+        mends_holds = not self._acts.pending
+        machine.swept(list(page.changes()), page.last_id, page.more, now_ms(), mends_holds=mends_holds)
+        unchanged = not self._acts.pending and not machine.draining and operators.blockers(machine) == stops
+        if unchanged and page.halted is not None:
+            operators.follow_database(machine, page.paused, now_ms(), halted=page.halted)

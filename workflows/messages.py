@@ -1,5 +1,6 @@
-"""Everything that crosses Temporal's boundary: signals, updates, queries, activity inputs and results. What happened at
-OldHost comes back as the machine's own events (`oldhost_sync/policy/machine/events.py`).
+"""What crosses Temporal's boundary beside the policy's own values. The machine's actions are arguments of activities,
+what happened at OldHost comes back as its events (`oldhost_sync/policy/machine`, `actions.py` and `events.py`), and an
+operator's act is the same value everywhere (`oldhost_sync/policy/rules/operator_act.py`).
 
 Two rules. Ids only: no payload and no personal data (invariant I9); the one exception is a submitted change, which is
 recorded at once and passed on as a ref. Tolerant: every field that a later release adds has a default, because a
@@ -27,7 +28,6 @@ from oldhost_sync.policy.changes import (
     to_wire,
     why_unprintable,
 )
-from oldhost_sync.policy.machine.actions import RaiseAlert
 from oldhost_sync.policy.rules.operator_act import ActRecorded, ActSignature, OperatorAct
 from oldhost_sync.policy.tuning import WriterPolicy
 
@@ -59,6 +59,13 @@ def workflow_id(host: str) -> str:
     return f"{WORKFLOW_ID_PREFIX}{host}"
 
 
+def host_of(workflow_id: str) -> str:
+    """The host of the writer with this id. Raises ValueError if it is no writer's."""
+    if not workflow_id.startswith(WORKFLOW_ID_PREFIX):
+        raise ValueError(f"{workflow_id[:64]!r} is not the id of a writer")
+    return workflow_id.removeprefix(WORKFLOW_ID_PREFIX)
+
+
 def session_task_queue(worker: str) -> str:
     """The queue for the activities of this worker's sessions."""
     return f"{TASK_QUEUE}-session-{worker}"
@@ -71,7 +78,7 @@ def nightly_resync_id(host: str) -> str:
 
 @dataclass
 class NightlyResync:
-    """Argument of `NightlyResyncWorkflow`, and input of its activity `request_nightly_resync`."""
+    """Argument of `NightlyResyncWorkflow`, and of its activity `request_nightly_resync`."""
 
     host: str
 
@@ -93,19 +100,11 @@ class Submission:
 
 
 @dataclass
-class Alerts:
-    """Input of `raise_alerts`: to be recorded in this order."""
-
-    host: str
-    items: list[RaiseAlert] = field(default_factory=list)
-
-
-@dataclass
 class WriterInput:
     """Argument of `SyncWriterWorkflow`; every field has a default, and there may be no argument at all.
 
     `host` empty: taken from the workflow's id. `policy` None: the worker's settings. `snapshot` None: rebuild from
-    MariaDB. `submissions`, `decisions`: not yet recorded by the previous run. `unrecorded`: its history, and perhaps
+    MariaDB. `submissions`, `acts`: not yet recorded by the previous run. `unrecorded`: its history, and perhaps
     those of earlier runs, hold signals that were not recorded.
     """
 
@@ -113,7 +112,7 @@ class WriterInput:
     policy: WriterPolicy | None = None
     snapshot: dict[str, Any] | None = None
     submissions: list[Submission] = field(default_factory=list)
-    decisions: list[OperatorAct] = field(default_factory=list)
+    acts: list[OperatorAct] = field(default_factory=list)
     unrecorded: bool = False
 
 
@@ -130,42 +129,6 @@ class EnqueueBatch:
     def of(cls, refs: Sequence[ChangeRef]) -> Self:
         """The signal that carries these."""
         return cls([to_wire(ref) for ref in refs])
-
-
-@dataclass
-class OperatorRequest:
-    """Argument of operators' updates. `change_id` for retry, discard and confirm, the entity for flush, for resolve
-    `mode`, and `epoch`, that of the halt which the operator was shown (0: not known).
-
-    `channel`, `signature`: the API's proof that it has checked the operator's token; other callers leave them out.
-    """
-
-    operator: str = ""
-    reason: str = ""
-    change_id: int | None = None
-    entity_type: str | None = None
-    entity_id: str | None = None
-    mode: str | None = None
-    channel: str = ""
-    signature: ActSignature | None = None
-    epoch: int = 0
-
-    def act(self, host: str, action: str, decision_id: str = "") -> OperatorAct:
-        """The act to record for this request."""
-        entity = [self.entity_type, self.entity_id] if self.entity_type and self.entity_id else None
-        return OperatorAct(
-            host,
-            action,
-            self.operator,
-            self.reason,
-            self.change_id,
-            self.mode,
-            entity,
-            decision_id=decision_id,
-            epoch=self.epoch,
-            channel=self.channel,
-            signature=self.signature,
-        )
 
 
 class NoRoom(ValueError):  # noqa: N818 - says what happened
@@ -211,67 +174,14 @@ class ApplyNowAnswer:
 
 
 @dataclass
-class OpenSession:
-    """Input of `open_session`. `unsettled`: change ids whose operation ended without the workflow learning how.
-
-    `newest`: [id, accepted_at_ms] of the newest change that waits, which must still be in the database.
-    """
-
-    host: str
-    unsettled: list[int] = field(default_factory=list)
-    newest: list[int] = field(default_factory=list)
-
-
-@dataclass
-class SendRequest:
-    """Input of `send`, on the session's own queue: change ids in the order to be sent.
-
-    `sequence`: this is the session's first, second, … send; it reserves its nonces after the previous one (0: at once).
-    `accepted_at_ms`: of each change, to detect an id that the database has given to another change. `urgent`: sent
-    before everything that is not on the wire. `stops`: no new send; running sends end after the operation on the wire.
-    """
-
-    host: str
-    epoch: int
-    change_ids: list[int] = field(default_factory=list)
-    sequence: int = 0
-    accepted_at_ms: list[int] = field(default_factory=list)
-    urgent: bool = False
-    stops: bool = False
-
-
-@dataclass
-class SessionRef:
-    """Input of `close_session` and `probe`."""
-
-    host: str
-    epoch: int
-
-
-@dataclass
-class OutstandingPage:
-    """Input of `load_outstanding`: changes without a fate, after `after_id`, in id order.
-
-    `quiet_ms`: only changes relayed at least this long ago (the sweep skips those that the writer may be about to get).
-    `part`: "emergencies", with the older changes of their entities; "rest", all; "entity", all of `entity`; "sweep".
-    None of these returns changes held behind a dead letter.
-    """
-
-    host: str
-    part: str
-    after_id: int = 0
-    limit: int = 2000
-    quiet_ms: int = 0
-    entity: list[str] | None = None
-
-
-@dataclass
 class Outstanding:
-    """Result of `load_outstanding`. The first page also has what else a new writer needs: `dead_letters`, their number;
-    `paused`, by whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings,
-    for a writer that was started without any; `alert_sequence`, the number of its newest alert. The first page of a
-    sweep has `paused`, and whether the ledger is `halted` (None: not known). Both have `lists_states`: whether the
-    writer's search attributes are registered (None: not known).
+    """Result of `load_outstanding` and `sweep`: a page of changes without a fate, in id order.
+
+    The first page of a rebuild also has what else a new writer needs: `dead_letters`, their number; `paused`, by whom
+    and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings, for a writer that
+    was started without any; `alert_sequence`, the number of its newest alert. The first page of a sweep has `paused`,
+    and whether the ledger is `halted` (None: not known). Both have `lists_states`: whether the writer's search
+    attributes are registered (None: not known).
 
     The list's items are checked by `changes`: were they annotated, the SDK would take 20 µs more for each.
     """
@@ -294,14 +204,13 @@ class Outstanding:
 
 @dataclass
 class Submissions:
-    """Input of `record_submissions`: to be recorded in this order, each in its own transaction.
+    """Argument of `record_submissions`: to be recorded in this order, each in its own transaction.
 
     `may_leave`: a change whose entity's row is locked is left for later, with all following changes of that entity.
     `original_run_id`: of the calling run, before any reset. If it differs from the activity's own run, the run was
     reset, so a signal's position no longer identifies it, and all items are left.
     """
 
-    host: str
     items: list[Submission] = field(default_factory=list)
     may_leave: bool = False
     original_run_id: str = ""
@@ -337,9 +246,8 @@ class Recorded:
 
 @dataclass
 class Recovery:
-    """Input of `recover_submissions`: the calling run, and the one that it continues ("": none)."""
+    """Argument of `recover_submissions`: the calling run, and the one that it continues ("": none)."""
 
-    host: str
     run_id: str
     original_run_id: str
     continued_run_id: str = ""

@@ -6,7 +6,7 @@ from temporalio import workflow
 from temporalio.exceptions import CancelledError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from workflows import calls
+    from workflows.calls import NoResult, result_of
     from workflows.messages import NIGHTLY_RESYNC_TYPE, NightlyResync
 
 
@@ -16,8 +16,9 @@ class NightlyResyncWorkflow:
     async def run(self, nightly: NightlyResync) -> int:
         """The resync's number; that of the previous one, if it is not finished yet."""
         try:
-            return await calls.request_nightly_resync(nightly)
-        except calls.NoResult as error:
+            number: int = await result_of(nightly)
+            return number
+        except NoResult as error:
             if error.__cause__ is not None and is_cancelled_exception(error.__cause__):
                 raise CancelledError("cancelled while it asked") from error
             raise

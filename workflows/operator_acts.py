@@ -1,7 +1,8 @@
-"""Operators' acts, one after the other: each is first recorded, with who and why, and then applied to the machine.
+"""Operators' acts: the updates that bring them, what refuses them, and the queue in which they are carried out.
 
-The order is the same in MariaDB as here, so whatever fails in between, a writer that is rebuilt from MariaDB acts as
-this one would have. An act that a run could not finish is passed to the next run, under the same id.
+One after the other: each is first recorded, with who and why, and then applied to the machine. The order is the same in
+MariaDB as here, so whatever fails in between, a writer that is rebuilt from MariaDB acts as this one would have. An act
+that a run could not finish is passed to the next run, under the same id.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -18,12 +20,10 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
     from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
     from oldhost_sync.policy.machine import operators
-    from oldhost_sync.policy.machine.actions import RecordHalt
     from oldhost_sync.policy.machine.machine import Machine
+    from oldhost_sync.policy.rules.operator_act import ActRecorded, OperatorAct
     from workflows import calls, messages
     from workflows.clock import now_ms
-    from workflows.messages import OperatorRequest
-
 
 # A resolve of many operations takes minutes; whoever asked for it is told so after this.
 RESOLVE_ANSWERED_WITHIN = timedelta(seconds=8)
@@ -42,7 +42,7 @@ RESOLVING = (
 class PendingAct:
     """`answer`: the operator's answer; `refused`: why nothing was done."""
 
-    decision: messages.OperatorAct
+    act: OperatorAct
     answer: str | int | None = None
     refused: str = ""
 
@@ -52,64 +52,78 @@ class OperatorActs:
 
     def __init__(
         self,
+        host: str,
         machine: Machine,
         wake: Callable[[], None],
         leaving: Callable[[], bool],
-        carried: list[messages.OperatorAct],
+        carried: list[OperatorAct],
     ) -> None:
+        self._host = host
         self._machine = machine
         self._wake = wake
         self._leaving = leaving
-        self.pending = [PendingAct(decision) for decision in carried]
+        self.pending = [PendingAct(act) for act in carried]
         self.at_work = False
         self.long_resolve_at_ms: int | None = None  # from then on the resolve that is carried out counts as long
 
-    def check_room(self) -> None:
+    def check(self, act: OperatorAct, objection: Objection) -> None:
+        """Validator of the act's update: raises an error that says why not. A refusal leaves nothing in the history.
+
+        While a rebuild is running, which would undo the act, only a flush is taken.
+        """
+        if not self._machine.loaded and act.action != "flush":
+            raise ValueError("the writer is still reading outstanding changes from MariaDB: try again in a moment")
+        self._check_room()
+        _check_texts(act)
+        if why := objection(self._machine, act):
+            raise ValueError(why)
+
+    def _check_room(self) -> None:
         """Raises NoRoom when too many acts wait already, or all would wait for a long resolve."""
         if self.long_resolve_at_ms is not None and now_ms() >= self.long_resolve_at_ms:
             raise messages.NoRoom(RESOLVING)
         if len(self.pending) >= PENDING_MAX:
-            first = self.pending[0].decision
+            first = self.pending[0].act
             raise messages.NoRoom(
                 f"{len(self.pending)} acts wait to be recorded, the first is {first.action!r} by {first.operator}: "
                 "repeat yours in a moment"
             )
 
-    def add(self, decision: messages.OperatorAct) -> PendingAct:
-        act = PendingAct(decision)
-        self.pending.append(act)
-        self._wake()
-        return act
-
-    def add_halt(self, host: str, halt: RecordHalt) -> None:
+    def add_halt(self, halt: OperatorAct) -> None:
         """Add the writer's own act: a halt, which must outlast this run."""
-        reason = halt.reason
-        decision = messages.OperatorAct(
-            host, "halt", "writer", reason, halt.never_taken, decision_id=f"{workflow.uuid4()}", epoch=halt.epoch
-        )
-        if not any(act.decision.action == "halt" and act.decision.reason == reason for act in self.pending):
-            self.add(decision)
+        halt, known = self._named(halt), (pending.act for pending in self.pending)
+        if not any(act.action == "halt" and act.reason == halt.reason for act in known):
+            self._add(halt)
 
-    async def carry_out(self, host: str, action: str, request: OperatorRequest) -> str | int:
-        """Add an act and wait for it; ApplicationError says why nothing was done, or that the next run does it."""
-        act = self.add(request.act(host, action, str(workflow.uuid4())))
-        await self._end_of(act)
+    def _named(self, act: OperatorAct) -> OperatorAct:
+        return replace(act, host=self._host, decision_id=str(workflow.uuid4()), in_doubt=[])
+
+    def _add(self, act: OperatorAct) -> PendingAct:
+        pending = PendingAct(act)
+        self.pending.append(pending)
         self._wake()
-        if act.refused:
-            raise ApplicationError(act.refused, type="Refused", non_retryable=True)
-        if act.answer is None and self.at_work and action == "resolve":
-            raise ApplicationError(RESOLVING, type="Pending", non_retryable=True)
-        if act.answer is None:
-            text = f"{action} is not recorded yet: the database does not answer. It is retried; check the status"
-            raise ApplicationError(text, type="Pending", non_retryable=True)
-        return act.answer
+        return pending
 
-    async def _end_of(self, act: PendingAct) -> None:
+    async def carry_out(self, act: OperatorAct) -> Any:
+        """Add an act and wait for it; ApplicationError says why nothing was done, or that the next run does it."""
+        pending = self._add(self._named(act))
+        await self._end_of(pending)
+        self._wake()
+        if pending.refused:
+            raise ApplicationError(pending.refused, type="Refused", non_retryable=True)
+        if pending.answer is None and self.at_work and act.action == "resolve":
+            raise ApplicationError(RESOLVING, type="Pending", non_retryable=True)
+        if pending.answer is None:
+            text = f"{act.action} is not recorded yet: the database does not answer. It is retried; check the status"
+            raise ApplicationError(text, type="Pending", non_retryable=True)
+        return pending.answer
+
+    async def _end_of(self, pending: PendingAct) -> None:
         """Wait until it is done, or the next run does it; for a resolve only so long."""
-        is_limited = act.decision.action == "resolve"
+        is_limited = pending.act.action == "resolve"
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: act.answer is not None or bool(act.refused) or self._leaving(),
+                lambda: pending.answer is not None or bool(pending.refused) or self._leaving(),
                 timeout=RESOLVE_ANSWERED_WITHIN if is_limited else None,
             )
 
@@ -125,57 +139,87 @@ class OperatorActs:
             self.at_work = False
             self._wake()
 
-    async def _do(self, act: PendingAct) -> None:
-        act.refused = operators.objection(self._machine, act.decision.action)
-        if act.refused:
+    async def _do(self, pending: PendingAct) -> None:
+        act = pending.act
+        pending.refused = operators.objection(self._machine, act.action)
+        if pending.refused:
             return
-        decision = act.decision
-        if decision.action == "resolve":
-            decision = replace(decision, unsettled=list(self._machine.in_flight.in_doubt))
+        asked = act
+        if act.action == "resolve":
+            asked = replace(act, in_doubt=list(self._machine.in_flight.in_doubt))
             self.long_resolve_at_ms = now_ms() + round(RESOLVE_ANSWERED_WITHIN.total_seconds() * 1000)
         try:
-            decided = await calls.record_decision(decision)
+            recorded: ActRecorded = await calls.result_of(asked)
         finally:
             self.long_resolve_at_ms = None
-        if decided.refused:
-            act.refused = decided.refused
-            operators.follow_refusal(self._machine, act.decision, decided, now_ms())
+        if recorded.refused:
+            pending.refused = recorded.refused
+            operators.follow_refusal(self._machine, act, recorded, now_ms())
         else:
-            act.answer = operators.follow(self._machine, act.decision, decided, now_ms())
+            pending.answer = operators.follow(self._machine, act, recorded, now_ms())
         self._wake()
 
 
-def check_named(request: OperatorRequest) -> None:
-    """For every operator's act: who and why, in text that can be recorded."""
-    if not request.operator.strip() or not request.reason.strip():
+# ------------------------------------------------------------------------------------------------- what refuses an act
+
+# Why an act makes no sense now; empty if it does. May also raise an error that says so.
+Objection = Callable[[Machine, OperatorAct], str]
+
+
+def no_sense_now(machine: Machine, act: OperatorAct) -> str:
+    """Of a pause or a resume."""
+    return operators.objection(machine, act.action)
+
+
+def no_such_letter(machine: Machine, act: OperatorAct) -> str:
+    """Of a decision about a dead letter."""
+    if act.change_id is None:
+        return "say which dead letter (change_id)"
+    return operators.objection(machine, act.action, act.change_id)
+
+
+def half_an_entity(_: Machine, act: OperatorAct) -> str:
+    """Of a flush."""
+    return FLUSH_ONE_OR_ALL if bool(act.entity_type) != bool(act.entity_id) else ""
+
+
+def nothing_to_resolve(machine: Machine, act: OperatorAct) -> str:
+    if act.mode not in tuple(messages.ResolveMode):
+        return "mode must be 'resend' (send the ledger's operations again) or 'adopt' (take OldHost's count)"
+    operators.can_resolve(machine)
+    return ""
+
+
+def _check_texts(act: OperatorAct) -> None:
+    """Who and why, in text that can be recorded, and a signature that is verified where the act is recorded."""
+    if not act.operator.strip() or not act.reason.strip():
         raise ValueError("say who you are (operator) and why (reason): both are recorded")
-    for name, text in (
-        ("operator", request.operator),
-        ("reason", request.reason),
-        ("entity_id", request.entity_id or ""),
-    ):
+    for name, text in (("operator", act.operator), ("reason", act.reason), ("entity_id", act.entity_id or "")):
         if len(text) > TEXT_LENGTH_MAX:
             raise ValueError(f"{name} is longer than {TEXT_LENGTH_MAX} characters")
         if why := messages.why_unprintable(text, lines=name == "reason"):
             raise ValueError(f"{name} can't be recorded: {why}")
-    _check_signature(request)
-
-
-def _check_signature(request: OperatorRequest) -> None:
-    """Of a size that history can hold; it is verified where the act is recorded."""
-    signature = request.signature or messages.ActSignature()
-    for name, text in (("channel", request.channel), ("nonce", signature.nonce), ("digest", signature.digest)):
+    signature = act.signature or messages.ActSignature()
+    for name, text in (("channel", act.channel), ("nonce", signature.nonce), ("digest", signature.digest)):
         if len(text) > SIGNATURE_TEXT_MAX or not text.isascii():
             raise ValueError(f"{name} is not what the API sends: leave channel and signature out")
 
 
-def check_flush(request: OperatorRequest) -> None:
-    check_named(request)
-    if bool(request.entity_type) != bool(request.entity_id):
-        raise ValueError(FLUSH_ONE_OR_ALL)
+# --------------------------------------------------------------------------------------------------------- the updates
 
 
-def check_resolve(request: OperatorRequest) -> None:
-    check_named(request)
-    if request.mode not in tuple(messages.ResolveMode):
-        raise ValueError("mode must be 'resend' (send the ledger's operations again) or 'adopt' (take OldHost's count)")
+def operators_update(action: str, text: str, objection: Objection) -> Any:
+    """The handler and the validator of the update `action`, for a workflow that has `acts`. `text`: for people."""
+
+    async def handle(self: Any, act: OperatorAct) -> Any:
+        return await self.acts.carry_out(replace(act, action=action))
+
+    def validate(self: Any, act: OperatorAct) -> None:
+        self.acts.check(replace(act, action=action), objection)
+
+    handle.__doc__ = text
+    for function in (handle, validate):
+        del function.__annotations__["self"]  # the SDK takes a `self` that has a type for an argument
+    update: Any = workflow.update(name=action, description=text)(handle)
+    update.validator(validate)
+    return update

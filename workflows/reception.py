@@ -16,6 +16,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -48,6 +49,16 @@ RETRY_MS_MIN = 1_000
 RETRY_MS_MAX = 60_000
 
 
+async def record_submissions(request: messages.Submissions, within: timedelta | None = None) -> list[messages.Recorded]:
+    """One answer per item. `within`: raise NoResult after this time, even if a retry would follow; None: retry until it
+    succeeds.
+    """
+    answers: list[messages.Recorded] = await calls.result_of(request, within=within)
+    if len(answers) != len(request.items):
+        raise calls.NoResult(f"{len(answers)} answers for {len(request.items)} submissions")
+    return answers
+
+
 class Reception:
     """Changes that applications signal to the workflow itself, until they are recorded.
 
@@ -56,8 +67,7 @@ class Reception:
     `was_reset`: an operator reset this run; the next run finds out which of the signals delivered again are recorded.
     """
 
-    def __init__(self, host: str, machine: Machine, wake: Callable[[], None], given: messages.WriterInput) -> None:
-        self._host = host
+    def __init__(self, machine: Machine, wake: Callable[[], None], given: messages.WriterInput) -> None:
         self._machine = machine
         self._wake = wake
         info = workflow.info()
@@ -106,15 +116,16 @@ class Reception:
     async def record(self, batch: list[Submission]) -> None:
         """Record one batch, and give the recorded changes to the machine."""
         try:
-            request = messages.Submissions(self._host, batch, may_leave=True, original_run_id=self._original_run_id)
-            answers = await calls.record_submissions(request)
+            answers = await record_submissions(
+                messages.Submissions(batch, may_leave=True, original_run_id=self._original_run_id)
+            )
         except BaseException:
             self.inbox.failed()
             raise
         self.inbox.recorded([place for place, answer in enumerate(answers) if answer.left], now_ms())
         self.was_reset = self.was_reset or any(answer.after_reset for answer in answers)
-        for recorded in answers:
-            self.hand_over(recorded)
+        for answer in answers:
+            self.hand_over(answer)
 
     def hand_over(self, recorded: messages.Recorded) -> None:
         if recorded.ref is not None and not recorded.processed and not recorded.by_relay:
@@ -122,7 +133,7 @@ class Reception:
 
     async def recover(self) -> None:
         """Record the signals that earlier runs left unread, from their histories; the relay brings those changes."""
-        request = messages.Recovery(self._host, self._run_id, self._original_run_id, self._continued_run_id, now_ms())
+        request = messages.Recovery(self._run_id, self._original_run_id, self._continued_run_id, now_ms())
         try:
             while not await self._has_recovered(request):
                 await workflow.sleep(calls.AGAIN_SECONDS, summary="until unread signals are looked for again")
@@ -133,7 +144,7 @@ class Reception:
 
     async def _has_recovered(self, request: messages.Recovery) -> bool:
         try:
-            await calls.recover_submissions(request)
+            await calls.result_of(request)
         except calls.NoResult:
             workflow.logger.warning("the search for unread signals of earlier runs failed")
             return False

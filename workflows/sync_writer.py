@@ -18,16 +18,25 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.changes import EntityKey
-    from oldhost_sync.policy.machine import operators, snapshot
+    from oldhost_sync.policy.machine import snapshot
     from oldhost_sync.policy.machine.release import release_of_run
     from oldhost_sync.policy.tuning import WriterPolicy
-    from workflows import direct_changes, intake, messages, operator_acts, status_report
+
+    # Not `from workflows import messages`: of a module imported so each run has a copy, with classes of its own.
+    from workflows import intake, status_report
     from workflows.clock import Clock, Timers, now_ms, present_ms
     from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, NextRun, free_at_eviction
-    from workflows.direct_changes import DirectChanges
+    from workflows.direct_changes import DirectChanges, check_change, check_urgent_change
     from workflows.dispatcher import Dispatcher
-    from workflows.messages import OperatorRequest, WriterInput
-    from workflows.operator_acts import OperatorActs
+    from workflows.messages import WORKFLOW_TYPE, ApplyNowAnswer, Outstanding, SubmitAnswer, WriterInput
+    from workflows.operator_acts import (
+        OperatorActs,
+        half_an_entity,
+        no_sense_now,
+        no_such_letter,
+        nothing_to_resolve,
+        operators_update,
+    )
     from workflows.reception import Reception, Relayed
     from workflows.status_report import StateList
 
@@ -37,7 +46,7 @@ UNREADABLE_ALERT_MS = 60_000
 NOTHING = RawValue(Payload())
 
 
-@workflow.defn(name=messages.WORKFLOW_TYPE)
+@workflow.defn(name=WORKFLOW_TYPE)
 class SyncWriterWorkflow:
     """See the module's docstring; messages and their shapes are in `workflows.messages`."""
 
@@ -51,16 +60,16 @@ class SyncWriterWorkflow:
         self.wakeup_requested = True
         self.clock = Clock()
         self.next_run = NextRun()
-        self.reception = Reception(self.host, self.machine, self._wake, given)
+        self.reception = Reception(self.machine, self._wake, given)
         self.relayed = Relayed(self.machine)
-        self.acts = OperatorActs(self.machine, self._wake, lambda: self.next_run.leaving, given.decisions)
-        self.direct = DirectChanges(self.host, self.machine, self.reception, self._wake, lambda: self.next_run.leaving)
+        self.acts = OperatorActs(self.host, self.machine, self._wake, lambda: self.next_run.leaving, given.acts)
+        self.direct = DirectChanges(self.machine, self.reception, self._wake, lambda: self.next_run.leaving)
         self.timers = Timers(self._wake)
         self.unreadable = 0
-        self.tell_unreadable_at_ms = 0
+        self.unreadable_alert_at_ms = 0
         self.listing = StateList(self.host)
         self.dispatcher = Dispatcher(
-            self.host, self.machine, self._wake, self.acts, self._load_persisted_state, self.listing, self.relayed
+            self.machine, self._wake, self.acts, self._load_persisted_state, self.listing, self.relayed
         )
         self.freeing = free_at_eviction(self.machine.coalescer)
         if unreadable:
@@ -135,110 +144,46 @@ class SyncWriterWorkflow:
     # --------------------------------------------------------------------------------------------------------- updates
 
     @workflow.update
-    async def submit(self, change: RawValue) -> messages.SubmitAnswer:
+    async def submit(self, change: RawValue) -> SubmitAnswer:
         """Record a change of any class, then answer; a refused change fails the update with the reason."""
         return await self.direct.submit(intake.change_of_update(change))
 
     @submit.validator
     def _check_submit(self, change: RawValue) -> None:
-        direct_changes.check_change(intake.change_of_update(change))
+        check_change(intake.change_of_update(change))
         self.direct.check_room()
 
     @workflow.update
-    async def apply_now(self, change: RawValue) -> messages.ApplyNowAnswer:
+    async def apply_now(self, change: RawValue) -> ApplyNowAnswer:
         """Record an EMERGENCY change and wait up to 25 s for its fate; during a pause, ban or halt, answer at once."""
         return await self.direct.apply_now(intake.change_of_update(change))
 
     @apply_now.validator
     def _check_apply_now(self, change: RawValue) -> None:
-        direct_changes.check_urgent_change(intake.change_of_update(change))
+        check_urgent_change(intake.change_of_update(change))
         self.direct.check_room()
 
-    @workflow.update
-    async def pause(self, request: OperatorRequest) -> str:
-        """Stop sending and close the connection; changes are still accepted and coalesced."""
-        return str(await self.acts.carry_out(self.host, "pause", request))
-
-    @pause.validator
-    def _check_pause(self, request: OperatorRequest) -> None:
-        self._check_sensible("pause", request)
-
-    @workflow.update
-    async def resume(self, request: OperatorRequest) -> str:
-        """Open a session and send again."""
-        return str(await self.acts.carry_out(self.host, "resume", request))
-
-    @resume.validator
-    def _check_resume(self, request: OperatorRequest) -> None:
-        self._check_sensible("resume", request)
-
-    @workflow.update
-    async def flush(self, request: OperatorRequest) -> int:
-        """End the debounce of one entity's keys, or of all keys; returns the number of keys."""
-        return int(await self.acts.carry_out(self.host, "flush", request))
-
-    @flush.validator
-    def _check_flush(self, request: OperatorRequest) -> None:
-        operator_acts.check_flush(request)
-        self.acts.check_room()
-
-    @workflow.update
-    async def retry(self, request: OperatorRequest) -> str:
-        """Send a dead letter again, before the changes held behind it."""
-        return str(await self.acts.carry_out(self.host, "retry", request))
-
-    @workflow.update
-    async def discard(self, request: OperatorRequest) -> str:
-        """Give up a dead letter; the changes held behind it are released."""
-        return str(await self.acts.carry_out(self.host, "discard", request))
-
-    @workflow.update
-    async def confirm(self, request: OperatorRequest) -> str:
-        """Count an unsure dead letter as applied; the changes held behind it are released."""
-        return str(await self.acts.carry_out(self.host, "confirm", request))
-
-    @retry.validator
-    def _check_retry(self, request: OperatorRequest) -> None:
-        self._check_dead_letter("retry", request)
-
-    @discard.validator
-    def _check_discard(self, request: OperatorRequest) -> None:
-        self._check_dead_letter("discard", request)
-
-    @confirm.validator
-    def _check_confirm(self, request: OperatorRequest) -> None:
-        self._check_dead_letter("confirm", request)
-
-    def _check_dead_letter(self, action: str, request: OperatorRequest) -> None:
-        self._check_loaded()
-        operator_acts.check_named(request)
-        if request.change_id is None:
-            raise ValueError("say which dead letter (change_id)")
-        if objection := operators.objection(self.machine, action, request.change_id):
-            raise ValueError(objection)
-
-    @workflow.update
-    async def resolve(self, request: OperatorRequest) -> str:
-        """End a halt: `resend` sends the ledger's operations again, `adopt` accepts OldHost's count as correct."""
-        return str(await self.acts.carry_out(self.host, "resolve", request))
-
-    @resolve.validator
-    def _check_resolve(self, request: OperatorRequest) -> None:
-        self._check_loaded()
-        operator_acts.check_resolve(request)
-        operators.can_resolve(self.machine)
-
-    def _check_sensible(self, action: str, request: OperatorRequest) -> None:
-        self._check_loaded()
-        operator_acts.check_named(request)
-        if objection := operators.objection(self.machine, action):
-            raise ValueError(objection)
-
-    def _check_loaded(self) -> None:
-        """Refuse an act while a rebuild, which would undo it, is running. A refusal writes no history event."""
-        if not self.machine.loaded:
-            raise ValueError("the writer is still reading outstanding changes from MariaDB: try again in a moment")
-        self.acts.check_room()
+    pause = operators_update(
+        "pause", "Stop sending and close the connection; changes are still accepted and coalesced.", no_sense_now
+    )
+    resume = operators_update("resume", "Open a session and send again.", no_sense_now)
+    flush = operators_update(
+        "flush", "End the debounce of one entity's keys, or of all keys; returns the number of keys.", half_an_entity
+    )
+    retry = operators_update("retry", "Send a dead letter again, before the changes held behind it.", no_such_letter)
+    discard = operators_update(
+        "discard", "Give up a dead letter; the changes held behind it are released.", no_such_letter
+    )
+    confirm = operators_update(
+        "confirm",
+        "Count an unsure dead letter as applied; the changes held behind it are released.",
+        no_such_letter,
+    )
+    resolve = operators_update(
+        "resolve",
+        "End a halt: `resend` sends the ledger's operations again, `adopt` accepts OldHost's count as correct.",
+        nothing_to_resolve,
+    )
 
     # --------------------------------------------------------------------------------------------------------- queries
 
@@ -273,7 +218,7 @@ class SyncWriterWorkflow:
         """
         return self.reception.was_reset
 
-    def _load_persisted_state(self, page: messages.Outstanding) -> None:
+    def _load_persisted_state(self, page: Outstanding) -> None:
         self.machine.outcomes.dead_letters = page.dead_letters
         self.machine.alerts.number_above(page.alert_sequence)
         if self.machine.carried:
@@ -345,8 +290,8 @@ class SyncWriterWorkflow:
         if self.reception.follows_a_reset:
             carried = None  # the machine's state is as old as the event that the run was reset to
         submissions, unrecorded = self.reception.successor()
-        decisions = [act.decision for act in self.acts.pending]
-        return WriterInput(self.host, self.policy, carried, submissions, decisions, unrecorded)
+        acts = [pending.act for pending in self.acts.pending]
+        return WriterInput(self.host, self.policy, carried, submissions, acts, unrecorded)
 
     def _after_reset(self, _: int) -> None:
         """Called when an operator resets this run: Temporal changes a run's random seed only then."""
@@ -357,11 +302,11 @@ class SyncWriterWorkflow:
         """Raise one alert a minute at most, with the count."""
         self.unreadable += count
         self.wakeup_requested = True
-        if now_ms() >= self.tell_unreadable_at_ms:
+        if now_ms() >= self.unreadable_alert_at_ms:
             text = (
                 f"{self.unreadable} items that arrived by signal can't be read, the last by {name[:64]!r}; "
                 "see docs/messages.md."
             )
             self.machine.alerts.unreadable(text, "unreadable-signals")
             self.unreadable = 0
-            self.tell_unreadable_at_ms = now_ms() + UNREADABLE_ALERT_MS
+            self.unreadable_alert_at_ms = now_ms() + UNREADABLE_ALERT_MS

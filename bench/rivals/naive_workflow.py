@@ -16,7 +16,8 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, CoalescingKey, PriorityClass
-    from oldhost_sync.policy.machine.events import OpeningReported, SendEnded, SessionOpened
+    from oldhost_sync.policy.machine.actions import OpenSession, Send
+    from oldhost_sync.policy.machine.events import OpeningResult, SendEnded, SessionOpened
     from workflows import messages
     from workflows.messages import from_wire, to_wire
 
@@ -87,8 +88,8 @@ class NaiveWriter:
         while True:
             answer = await workflow.execute_activity(
                 "open_session",
-                messages.OpenSession(self.host),
-                result_type=cast(Any, OpeningReported),
+                OpenSession(()),
+                result_type=cast(Any, OpeningResult),
                 start_to_close_timeout=timedelta(seconds=90),
                 heartbeat_timeout=timedelta(seconds=5),
                 retry_policy=ONCE,
@@ -101,7 +102,7 @@ class NaiveWriter:
         try:
             report: SendEnded = await workflow.execute_activity(
                 "send",
-                messages.SendRequest(self.host, session.epoch, [ref.change_id]),
+                Send(1, 0, session.epoch, (ref.change_id,)),
                 result_type=SendEnded,
                 start_to_close_timeout=timedelta(seconds=60),
                 heartbeat_timeout=timedelta(seconds=5),

@@ -25,7 +25,7 @@ from oldhost_sync.temporal.writer_client import (
     WriterError,
     WriterUnavailable,
 )
-from workflows.messages import OperatorRequest
+from workflows.messages import OperatorAct
 
 _PROBLEM_KINDS = {
     Cause.PAUSED_IN_TEMPORAL: "paused-in-temporal",
@@ -47,7 +47,7 @@ class WriterLink(Protocol):
     """The requests that the routes make to the writer."""
 
     async def query(self, name: str, *arguments: object) -> Any: ...
-    async def update(self, name: str, request: OperatorRequest) -> str: ...
+    async def update(self, name: str, request: OperatorAct) -> str: ...
 
 
 class TemporalWriterLink:
@@ -75,7 +75,7 @@ class TemporalWriterLink:
     async def query(self, name: str, *arguments: object) -> Any:
         return await self._ask(lambda: self._writer.query(name, *arguments))
 
-    async def update(self, name: str, request: OperatorRequest) -> str:
+    async def update(self, name: str, request: OperatorAct) -> str:
         if self._circuit.is_open and self._acts.locked():
             raise self._circuit.problem()  # the acts before it wait for a writer that is away
         async with self._acts.turn(limits.ACTS_QUEUE_SECONDS_MAX):

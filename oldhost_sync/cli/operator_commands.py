@@ -16,7 +16,7 @@ from oldhost_sync.policy.rules.operator_act import Channel
 from oldhost_sync.store.read.dead_letters import HELD_COUNTED_MAX
 from oldhost_sync.store.read.dead_letters import list_dead_letters as read_dead_letters
 from oldhost_sync.user_errors import WRONG, CliError
-from workflows.messages import OperatorRequest, ResolveMode
+from workflows.messages import OperatorAct, ResolveMode
 
 Reason = Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")]
 Operator = Annotated[
@@ -125,7 +125,7 @@ def confirm(change_id: ChangeId, reason: Reason, operator: Operator = None, as_j
 
 
 def _act(action: str, reason: str, operator: str | None, as_json: bool, **more: Any) -> None:
-    request = OperatorRequest(operator_name(operator), reason.strip(), channel=Channel.COMMAND_LINE, **more)
+    request = OperatorAct(operator=operator_name(operator), reason=reason.strip(), channel=Channel.COMMAND_LINE, **more)
     if not request.reason:
         raise CliError("say why: --reason '…'. It is recorded.", WRONG)
     config = settings()

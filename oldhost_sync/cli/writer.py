@@ -17,7 +17,7 @@ from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
 from oldhost_sync.temporal.client import connect
 from oldhost_sync.temporal.writer_client import Cause, WriterClient, WriterUnavailable
 from oldhost_sync.user_errors import WRONG, CliError
-from workflows.messages import OperatorRequest
+from workflows.messages import OperatorAct
 
 if TYPE_CHECKING:
     from oldhost_sync.api.writer_link import TemporalWriterLink
@@ -49,7 +49,7 @@ def query(settings: Settings, name: str, *arguments: object) -> Any:
     return _asked(settings, client(settings).query(name, *arguments))
 
 
-def update(settings: Settings, name: str, request: OperatorRequest) -> Any:
+def update(settings: Settings, name: str, request: OperatorAct) -> Any:
     """Carry out an operator's command; WriterError says why it was not, UnknownHost that its host does not exist."""
     return _asked(settings, client(settings).update(name, request))
 

@@ -116,7 +116,7 @@ class Reconciled:
 
     fates: list[ChangeResult] = field(default_factory=list)
     bound: list[ChangeRef] = field(default_factory=list)
-    more_bound: bool = False
+    bound_is_cut: bool = False
     halted: str | None = None
     mismatch: str | None = None
     stale: str | None = None

@@ -245,7 +245,7 @@ class Opening:
             connection=connection,
             epoch=taken.epoch,
             next_nonce=reading.nonce,
-            bound_through=ALL_BOUND if found.more_bound else reading.nonce + len(found.bound) - 1,
+            bound_through=ALL_BOUND if found.bound_is_cut else reading.nonce + len(found.bound) - 1,
             condition=self.condition,
             clock=self.clock,
             limits=self.limits,
@@ -255,7 +255,7 @@ class Opening:
             listener=self.listener,
         )
         bound = [to_wire(ref) for ref in found.bound]
-        event = SessionOpened(taken.epoch, "", reading.nonce, found.fates, bound, found.more_bound, apart=found.apart)
+        event = SessionOpened(taken.epoch, "", reading.nonce, found.fates, bound, found.bound_is_cut, apart=found.apart)
         return Opened(session, event)
 
     def _reconcile(self, taken: TakenOver, expected: int, *, final: bool) -> Reconciled:

@@ -203,7 +203,7 @@ def workers(
     own = LeavingWorker(
         client,
         task_queue=sessions.task_queue,
-        activities=[sessions.send, sessions.probe, sessions.close_session],
+        activities=[sessions.send, sessions.stop_sends, sessions.probe, sessions.close_session],
         max_concurrent_activities=session_threads(settings),
         max_concurrent_activity_task_polls=polls(settings, POLLS_MIN),
         **of_both,
@@ -233,9 +233,10 @@ def _on_the_database(
     return [
         SubmissionActivities(engine).record_submissions,
         recording.load_outstanding,
-        recording.record_decision,
+        recording.sweep,
+        recording.record_act,
         recording.request_nightly_resync,
-        AlertActivities(engine).raise_alerts,
+        AlertActivities(engine).record_alerts,
     ]
 
 

@@ -31,7 +31,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from oldhost_sync.policy.rules.operator_act import sign
 from oldhost_sync.temporal.client import SharedClient, TemporalUnavailable, connect, writer_handle
 from oldhost_sync.temporal.writer_health import WriterState, is_no_namespace, is_no_workflow, writer_health
-from workflows.messages import NoRoom, OperatorRequest
+from workflows.messages import NoRoom, OperatorAct
 
 # A number that is used only once, in a signature.
 NONCE_BYTES = 16
@@ -132,13 +132,13 @@ class WriterClient:
             why = await self._why_not(client, error)
             raise why if why.cause is Cause.FAILING else QueryRefused(self.host, str(error)) from None
 
-    async def update(self, name: str, request: OperatorRequest) -> Any:
+    async def update(self, name: str, act: OperatorAct) -> Any:
         """Carry out the update `name`; returns its answer."""
         client = await self._connected()
         began = time.monotonic()
         taken = None
         try:
-            taken = await self._taken(client, name, self._signed(name, request))
+            taken = await self._taken(client, name, self._signed(replace(act, host=self.host, action=name)))
             left = began + self.update_seconds - time.monotonic()
             return await self._answer(client, taken.result(rpc_timeout=timedelta(seconds=left)), left)
         except WriterUnavailable as error:
@@ -155,13 +155,13 @@ class WriterClient:
                 raise WriterBusy(self.host, reason) from None
             raise UpdateRefused(self.host, name, reason) from None
 
-    async def _taken(self, client: Client, name: str, request: OperatorRequest) -> WorkflowUpdateHandle[Any]:
+    async def _taken(self, client: Client, name: str, act: OperatorAct) -> WorkflowUpdateHandle[Any]:
         """The update, accepted or refused by the writer. When Temporal refuses it for its limit of updates in flight,
         the SDK repeats it for 12 to 16 s, so that this refusal itself would come too late.
         """
         seconds = self.update_seconds * TAKEN_SHARE
         asked = writer_handle(client, self.host).start_update(
-            name, request, wait_for_stage=WorkflowUpdateStage.ACCEPTED, rpc_timeout=timedelta(seconds=seconds)
+            name, act, wait_for_stage=WorkflowUpdateStage.ACCEPTED, rpc_timeout=timedelta(seconds=seconds)
         )
         try:
             taken: WorkflowUpdateHandle[Any] = await self._answer(client, asked, seconds)
@@ -173,13 +173,12 @@ class WriterClient:
             raise WriterBusy(self.host, took, may_be_done=True) from None
         return taken
 
-    def _signed(self, action: str, request: OperatorRequest) -> OperatorRequest:
+    def _signed(self, act: OperatorAct) -> OperatorAct:
         key = next(iter(self.act_keys), "")
         if not key:
-            return request
+            return act
         now_ms, nonce = time.time_ns() // 1_000_000, secrets.token_hex(NONCE_BYTES)
-        signature = sign(request.act(self.host, action), key, now_ms=now_ms, nonce=nonce)
-        return replace(request, signature=signature)
+        return replace(act, signature=sign(act, key, now_ms=now_ms, nonce=nonce))
 
     async def _connected(self) -> Client:
         try:

@@ -147,7 +147,7 @@ class Further:
             for one in (described.pending_activities if described else ())
             if one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
             # It has no result that could have a wrong shape: whoever completes it says that the alerts are recorded.
-            and (mishap.target, one.activity_type.name) != ("complete", "raise_alerts")
+            and (mishap.target, one.activity_type.name) != ("complete", "record_alerts")
         ]
         if not begun:
             return

@@ -56,12 +56,12 @@ from tests.faults.scene import (
     seconds_to_drain,
     unrelayed,
 )
-from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, OperatorRequest, WriterInput, workflow_id
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, OperatorAct, WriterInput, workflow_id
 
 Incident = Callable[[Product], Figures]
 
 COMES_BACK_SECONDS_MAX = 15.0
-ACT = OperatorRequest("incidents", "to see what happens")
+ACT = OperatorAct(operator="incidents", reason="to see what happens")
 
 
 # ------------------------------------------------------------------------------------------------------------ incidents
@@ -114,7 +114,7 @@ def early_decision(product: Product) -> Figures:
 
 
 def _retried(product: Product, change_id: int, refused: list[str]) -> bool:
-    act = OperatorRequest("incidents", "to see what happens", change_id=change_id)
+    act = OperatorAct(operator="incidents", reason="to see what happens", change_id=change_id)
     try:
         product.ask(lambda client: writer_handle(client, product.host).execute_update("retry", act))
     except WorkflowUpdateFailedError as error:
@@ -357,7 +357,7 @@ def _unblock(product: Product, cause: str) -> None:
     if cause in {"pause", "rebuild"}:
         product.ask(lambda client: writer_handle(client, product.host).execute_update("resume", ACT))
     elif cause == "halt":
-        resend = OperatorRequest("incidents", "another client wrote", mode="resend")
+        resend = OperatorAct(operator="incidents", reason="another client wrote", mode="resend")
         product.ask(lambda client: writer_handle(client, product.host).execute_update("resolve", resend))
 
 

@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 from temporalio import exceptions, workflow
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.common import RetryPolicy
+from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from oldhost_sync.policy.machine.actions import Send
 from oldhost_sync.policy.machine.events import SendEnded
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import writer_handle, writer_policy
 from tests.faults.product import Product
-from workflows.messages import SendRequest
+from workflows.messages import workflow_id
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
@@ -124,10 +125,12 @@ def test_trap_17_no_signal_is_lost_while_the_writer_continues_as_new(product: Pr
 
 @workflow.defn(name="StaleSend")
 class StaleSend:
-    """Sends to a session's queue, as a writer would whose task was left there."""
+    """Sends to a session's queue, as a writer whose task was left there; in the writer's place, since its id names the
+    host.
+    """
 
     @workflow.run
-    async def run(self, queue: str, batch: SendRequest) -> SendEnded:
+    async def run(self, queue: str, batch: Send) -> SendEnded:
         report: SendEnded = await workflow.execute_activity(
             "send",
             batch,
@@ -140,10 +143,14 @@ class StaleSend:
         return report
 
 
-async def send_stale(client: Client, queue: str, batch: SendRequest) -> Any:
+async def send_stale(client: Client, product: Product, queue: str, batch: Send) -> Any:
     async with Worker(client, task_queue="stale", workflows=[StaleSend], workflow_runner=UnsandboxedWorkflowRunner()):
         return await client.execute_workflow(
-            StaleSend.run, args=[queue, batch], id=f"stale-{queue}", task_queue="stale"
+            StaleSend.run,
+            args=[queue, batch],
+            id=workflow_id(product.host),
+            id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING,
+            task_queue="stale",
         )
 
 
@@ -155,20 +162,21 @@ def session_of(product: Product) -> dict[str, Any]:
 
 def test_a_stale_task_for_an_older_epoch_is_refused_and_sends_nothing(product: Product) -> None:
     session = session_of(product)
-    batch = SendRequest(product.host, session["epoch"] - 1, [1, 2], 0)
-    report = product.ask(lambda client: send_stale(client, session["task_queue"], batch))
+    batch = Send(1, 0, session["epoch"] - 1, (1, 2))
+    report = product.ask(lambda client: send_stale(client, product, session["task_queue"], batch))
     assert not report.session_open
     assert [fate.outcome for fate in report.fates] == ["WAITING", "WAITING"]
     assert product.journal() == []
-    assert product.status()["session"]["epoch"] == session["epoch"]
+    product.start_writer()
+    assert session_of(product)["epoch"] == session["epoch"] + 1
 
 
 def test_a_task_on_a_dead_workers_queue_never_starts(product: Product) -> None:
     session = session_of(product)
     product.children["worker"].kill()
-    batch = SendRequest(product.host, session["epoch"], [1], 0)
+    batch = Send(1, 0, session["epoch"], (1,))
     with pytest.raises(WorkflowFailureError) as failure:
-        product.ask(lambda client: send_stale(client, session["task_queue"], batch))
+        product.ask(lambda client: send_stale(client, product, session["task_queue"], batch))
     error = failure.value.cause
     assert isinstance(error, exceptions.ActivityError)
     assert isinstance(error.cause, exceptions.TimeoutError)

@@ -265,7 +265,7 @@ async def given_up(writer: Writer) -> None:
 
 async def by_hand(writer: Writer) -> None:
     """A person fails the activity that records alerts."""
-    writer.world.stuck.append("raise_alerts")
+    writer.world.stuck.append("record_alerts")
     await answered(writer, "a", Reply.REJECTED)
     await alerts_failed_by_hand(writer)
     await writer.until_quiet()

@@ -18,7 +18,7 @@ from oldhost_sync.policy.machine.actions import Action, Send
 from oldhost_sync.policy.machine.events import SendEnded, SendFailed
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.queue.coalescer import Coalescer
-from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation
+from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.rules.alert_cause import cause_of
 from oldhost_sync.store.ledger.completion import UNCONFIRMED
 from oldhost_sync.store.ledger.operator_commands import CONFIRM_CHANGE, DISCARD_CHANGE, REOPEN_CHANGE
@@ -388,8 +388,8 @@ class Always:
                     entry.ref.priority_class is PriorityClass.EMERGENCY or entry.ref.entity in way_made_for
                     for entry in sent
                 ):
-                    self.fail(f"I8: {action.label} goes while emergency {urgent[0].ref.change_id} could")
-        busy = len(machine.in_flight.sends) >= 2 or machine.session.bound_list_was_cut
+                    self.fail(f"I8: {label_of(sent)} goes while emergency {urgent[0].ref.change_id} could")
+        busy = len(machine.in_flight.sends) >= 2 or machine.session.bound_is_cut
         if machine.may_send and can_go and not busy:
             self.fail(f"I8: the writer idles while change {can_go[0].ref.change_id} could go")
         # One that was sent and is signalled again, because the relay's mark was lost, waits anew until its fate is

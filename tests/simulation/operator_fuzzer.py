@@ -95,8 +95,8 @@ class OperatorFuzzer:
             delay = self.random.choice((0.0, 0.0, 0.5, 8.0))
             self.hub.after(delay, lambda: self.world.temporal.update(action, request, self._answered(kind)))
 
-    def _request(self, kind: str) -> tuple[str, messages.OperatorRequest]:
-        request = messages.OperatorRequest("fuzzer", "to see what happens")
+    def _request(self, kind: str) -> tuple[str, messages.OperatorAct]:
+        request = messages.OperatorAct(operator="fuzzer", reason="to see what happens")
         match kind:
             case "flush one":
                 request.entity_type, request.entity_id = "unit", f"e{self.random.randrange(self.world.shape.entities)}"

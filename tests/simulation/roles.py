@@ -290,7 +290,9 @@ class Operators:
             self.ask(self.hub.random.choice(("pause", "flush")))
 
     def ask(self, action: str, *, change_id: int | None = None, mode: str | None = None) -> str:
-        request = messages.OperatorRequest("operator", "as the runbook says", change_id=change_id, mode=mode)
+        request = messages.OperatorAct(
+            operator="operator", reason="as the runbook says", change_id=change_id, mode=mode
+        )
         answer = self.hub.park(
             60.0, lambda wake: self.world.temporal.update(action, request, lambda result, why: wake((result, why)))
         )

@@ -25,11 +25,18 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 from activities.signal_recovery import SignalEvent
 from tests.simulation.hub import Hub, Timer
 from tests.simulation.run_histories import RunRecord, RunRecords
-from tests.simulation.workflow_run import CONVERTER, Run, payload_of
+from tests.simulation.workflow_run import CONVERTER, WRITER_ID, Run, payload_of
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
 
 _AGAIN = RetryPolicy()
+# What the log calls activities, so that its digest tells of decisions, not of an activity's name.
+_LOGGED = {
+    "stop_sends": "send",
+    "sweep": "load_outstanding",
+    "record_alerts": "raise_alerts",
+    "record_act": "record_decision",
+}
 
 
 @dataclass(eq=False)
@@ -279,7 +286,7 @@ class Server:
 
     def _timed_out(self, attempt: Attempt, kind: TimeoutType) -> None:
         if attempt.live:
-            self.world.log("timeout", attempt.name, kind.name)
+            self.world.log("timeout", logged(attempt.name), kind.name)
             cause = ActivityTimeoutError(kind.name, type=kind, last_heartbeat_details=[])
             self._ended(attempt, None, cause, again=kind is not TimeoutType.SCHEDULE_TO_START)
 
@@ -343,6 +350,10 @@ class Signal:
         self.run.signal(self.name, self.payload)
 
 
+def logged(activity: str) -> str:
+    return _LOGGED.get(activity, activity)
+
+
 def _set(future: asyncio.Future[Any], value: Any) -> None:
     if not future.done():
         future.set_result(value)
@@ -353,8 +364,8 @@ def _fail(future: asyncio.Future[Any], error: Exception) -> None:
         future.set_exception(error)
 
 
-def in_activity(beat: Callable[[], None], run_id: str, activity_id: str) -> None:
+def in_activity(beat: Callable[[], None], run: Run, activity_id: str) -> None:
     """Make the running task an activity in the SDK's eyes."""
-    info = types.SimpleNamespace(workflow_run_id=run_id, activity_id=activity_id)
+    info = types.SimpleNamespace(workflow_id=WRITER_ID, workflow_run_id=run.run_id, activity_id=activity_id)
     context = types.SimpleNamespace(info=lambda: info, heartbeat=beat)
     temporalio.activity._current_context.set(context)  # type: ignore[arg-type]

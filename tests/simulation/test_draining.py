@@ -30,7 +30,7 @@ def test_a_run_ends_soon_though_temporals_clock_was_set_back_and_the_database_is
     world.begin()
     world._go_on_for(25)  # the next sweep is two minutes off: no timer of before the jump rings soon
     world.weather.down = True
-    world.temporal.update("flush", messages.OperatorRequest("ana", "a look"), lambda *_: None)
+    world.temporal.update("flush", messages.OperatorAct(operator="ana", reason="a look"), lambda *_: None)
     world._go_on_for(5)
     policy, run = world.workflow_input().policy, world.temporal.run
     assert policy is not None

@@ -19,6 +19,16 @@ from oldhost_sync.oldhost.connection import AnswerLimit, OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection
 from oldhost_sync.oldhost.recovery import Opening
 from oldhost_sync.oldhost.session_limits import SessionLimits
+from oldhost_sync.policy.machine.actions import (
+    CloseSession,
+    LoadOutstanding,
+    OpenSession,
+    Probe,
+    RecordAlerts,
+    Send,
+    StopSends,
+    Sweep,
+)
 from tests.simulation.hub import Condition, Hub, Process
 from tests.simulation.network import Link, connected
 from tests.simulation.run_histories import SimulatedHistories
@@ -27,15 +37,17 @@ from tests.simulation.workflow_run import CONVERTER, payload_of
 from workflows import messages
 
 ARGUMENTS: dict[str, type] = {
-    "open_session": messages.OpenSession,
-    "send": messages.SendRequest,
-    "probe": messages.SessionRef,
-    "close_session": messages.SessionRef,
+    "open_session": OpenSession,
+    "send": Send,
+    "stop_sends": StopSends,
+    "probe": Probe,
+    "close_session": CloseSession,
     "record_submissions": messages.Submissions,
-    "load_outstanding": messages.OutstandingPage,
-    "record_decision": messages.OperatorAct,
+    "load_outstanding": LoadOutstanding,
+    "sweep": Sweep,
+    "record_act": messages.OperatorAct,
     "recover_submissions": messages.Recovery,
-    "raise_alerts": messages.Alerts,
+    "record_alerts": RecordAlerts,
 }
 CONNECT_SECONDS_MAX = 5.0
 
@@ -143,11 +155,11 @@ class Worker:
         self._activities: dict[str, Callable[[Any], Any]] = {
             name: getattr(owner, name)
             for owner, names in (
-                (self.sessions, ("open_session", "send", "probe", "close_session")),
+                (self.sessions, ("open_session", "send", "stop_sends", "probe", "close_session")),
                 (SubmissionActivities(engine), ("record_submissions",)),
-                (recording, ("load_outstanding", "record_decision")),
+                (recording, ("load_outstanding", "sweep", "record_act")),
                 (recovery, ("recover_submissions",)),
-                (alerts, ("raise_alerts",)),
+                (alerts, ("record_alerts",)),
             )
             for name in names
         }
@@ -165,7 +177,7 @@ class Worker:
             if not self.world.temporal.away and not self.cut_off:
                 attempt.beat_at = self.hub.now
 
-        in_activity(beat, attempt.run.run_id, attempt.activity_id)
+        in_activity(beat, attempt.run, attempt.activity_id)
         argument: Any = CONVERTER.from_payload(attempt.argument, ARGUMENTS[attempt.name])
         result, error = None, None
         try:
@@ -196,7 +208,7 @@ class Worker:
 
     def _do(self, name: str, argument: Any) -> Any:
         token = object()
-        if name == "record_decision":
+        if name == "record_act":
             self.world.deciding[token] = self.process
         try:
             return self._activities[name](argument)

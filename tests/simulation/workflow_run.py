@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Args = TypeVarTuple("Args")
 
+WRITER_ID = messages.workflow_id("oldhost")
 CONVERTER = DataConverter.default.payload_converter
 _DEFINITION = workflow._Definition.must_from_class(SyncWriterWorkflow)
 
@@ -218,7 +219,7 @@ class Run(asyncio.AbstractEventLoop):
             is_continue_as_new_suggested=self.workflow_is_continue_as_new_suggested,
             get_current_history_length=lambda: self.events,
             get_current_history_size=self.workflow_get_current_history_size,
-            workflow_id="sync-writer:oldhost",
+            workflow_id=WRITER_ID,
             run_id=self.run_id,
             original_execution_run_id=self.original_run_id,
             continued_run_id=self.continued_run_id or None,

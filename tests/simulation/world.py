@@ -24,7 +24,7 @@ from tests.simulation.operator_fuzzer import OperatorFuzzer
 from tests.simulation.roles import HOST, MARKER, Api, Applications, Operators, RelayProcess, Wish
 from tests.simulation.shape import Shape, Verdict
 from tests.simulation.sometimes import Sometimes
-from tests.simulation.temporal import Server, Signal
+from tests.simulation.temporal import Server, Signal, logged
 from tests.simulation.watches import Nudges, WorkerWatch
 from tests.simulation.worker import Worker, settle_time
 from workflows import messages
@@ -418,7 +418,7 @@ class World:
         client.before_write = lambda data: self.always.before_write(data, epoch, self.limits.send_within_seconds)
 
     def raised(self, name: str, error: Exception) -> None:
-        self.log("raised", name, type(error).__name__)
+        self.log("raised", logged(name), type(error).__name__)
         if name == "recover_submissions" and isinstance(error, ConnectionError):
             return  # Temporal was away; the activity is tried again
         if type(error).__name__ not in {

@@ -25,17 +25,20 @@ from oldhost_sync.policy.changes import (
     PriorityClass,
     WireRef,
 )
+from oldhost_sync.policy.machine.actions import LoadOutstanding, Send, Sweep
 from oldhost_sync.policy.machine.events import (
     OpeningHalted,
     OpeningPostponed,
-    OpeningReported,
+    OpeningResult,
     SendEnded,
     SessionOpened,
 )
+from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.rules.operator_act import LETTER_ACTS
 from workflows import messages
 
 SETTLE_MS = 5_000
+PAGE_REFS, SWEEP_REFS = 2_000, 1_000
 
 
 class Reply(StrEnum):
@@ -171,37 +174,37 @@ class Books:
     def dead_letters(self) -> list[int]:
         return [one for one, change in self.changes.items() if change.outcome is Outcome.DEAD]
 
-    def page(self, request: messages.OutstandingPage, now_ms: int) -> messages.Outstanding:
-        refs = [ref for ref in self._readable(request) if ref.change_id > request.after_id]
-        cut = refs[: request.limit]
+    def page(self, action: LoadOutstanding | Sweep, now_ms: int, size: int = PAGE_REFS) -> messages.Outstanding:
+        refs = [ref for ref in self._readable(action) if ref.change_id > action.after_id]
+        size = min(size, SWEEP_REFS if isinstance(action, Sweep) else PAGE_REFS)
+        cut = refs[:size]
         page = messages.Outstanding(
-            [messages.to_wire(ref) for ref in cut],
-            last_id=cut[-1].change_id if cut else 0,
-            more=len(refs) > request.limit,
+            [messages.to_wire(ref) for ref in cut], last_id=cut[-1].change_id if cut else 0, more=len(refs) > size
         )
-        if not request.after_id and request.part == "emergencies":
+        if action.after_id:
+            return page
+        if isinstance(action, Sweep):
+            page.paused, page.halted = self.paused, bool(self.halted)
+        elif action.part is Part.EMERGENCIES:
             page.dead_letters = len(self.dead_letters())
             page.alert_sequence = self.alert_sequence
             page.paused = self.paused
             page.ban_left_ms = self.banned_until_ms - now_ms if self.banned_until_ms else None
-        if not request.after_id and request.part == "sweep":
-            page.paused, page.halted = self.paused, bool(self.halted)
         return page
 
-    def _readable(self, request: messages.OutstandingPage) -> list[ChangeRef]:
-        """What `load_outstanding` gives of one part: nothing that is held behind a dead letter."""
+    def _readable(self, action: LoadOutstanding | Sweep) -> list[ChangeRef]:
+        """Nothing that is held behind a dead letter."""
         free = [change for change in self.outstanding() if not self.is_held(change.ref)]
-        match request.part:
-            case "sweep":
-                return [change.ref for change in free if change.relayed]
-            case "entity":
-                return [change.ref for change in free if list(change.ref.entity) == request.entity]
-            case "emergencies":
-                last: dict[EntityKey, int] = {}
-                for change in free:
-                    if change.ref.priority_class is PriorityClass.EMERGENCY:
-                        last[change.ref.entity] = change.ref.change_id
-                return [change.ref for change in free if change.ref.change_id <= last.get(change.ref.entity, 0)]
+        if isinstance(action, Sweep):
+            return [change.ref for change in free if change.relayed]
+        if action.entity is not None:
+            return [change.ref for change in free if list(change.ref.entity) == list(action.entity)]
+        if action.part is Part.EMERGENCIES:
+            last: dict[EntityKey, int] = {}
+            for change in free:
+                if change.ref.priority_class is PriorityClass.EMERGENCY:
+                    last[change.ref.entity] = change.ref.change_id
+            return [change.ref for change in free if change.ref.change_id <= last.get(change.ref.entity, 0)]
         return [change.ref for change in free]
 
     def is_held(self, ref: ChangeRef) -> bool:
@@ -244,7 +247,7 @@ class Books:
 
     # ------------------------------------------------------------------------------------------------------ the session
 
-    def open(self, unsettled: Iterable[int], now_ms: int) -> OpeningReported:
+    def open(self, in_doubt: Iterable[int], now_ms: int) -> OpeningResult:
         """The recovery path: wait out a ban and the settle time, ask, compare, settle."""
         self.epoch += 1
         self.sequence = 0
@@ -262,7 +265,7 @@ class Books:
             return OpeningHalted(difference)
         settled = self._settle_below(self.oldhost.expected)
         bound = [row.change for row in self._in_doubt().values()]
-        asked = [self.changes[one] for one in unsettled if self.changes[one] not in settled]
+        asked = [self.changes[one] for one in in_doubt if self.changes[one] not in settled]
         return SessionOpened(
             self.epoch,
             f"queue-{self.epoch}",
@@ -296,9 +299,7 @@ class Books:
 
     # -------------------------------------------------------------------------------------------------------- sending
 
-    def send(
-        self, batch: messages.SendRequest, now_ms: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED
-    ) -> SendEnded:
+    def send(self, batch: Send, now_ms: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED) -> SendEnded:
         """Send as `oldhost_sync.oldhost.session` does: until an answer is not definite; then the session is over."""
         report = Report()
         if batch.epoch != self.epoch:
@@ -427,7 +428,7 @@ class Books:
                 return messages.ActRecorded(refused="nothing was decided", halted=self.halted)
             self._resolve(decision.mode or "")
             return messages.ActRecorded(
-                message="done", fates=[self._fate(self.changes[one]) for one in decision.unsettled]
+                message="done", fates=[self._fate(self.changes[one]) for one in decision.in_doubt]
             )
         return messages.ActRecorded(message="done")
 

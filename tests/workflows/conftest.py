@@ -82,7 +82,7 @@ class Writer:
         return await self.until_status(lambda status: not status["waiting"] and not status["in_flight"])
 
     async def operate(self, update: str, **fields: Any) -> Any:
-        request = messages.OperatorRequest(operator="ana", reason="test", **fields)
+        request = messages.OperatorAct(operator="ana", reason="test", **fields)
         return await self.handle.execute_update(update, request)
 
 
@@ -97,7 +97,7 @@ async def stuck(writer: Writer, name: str) -> AsyncActivityHandle:
 
 async def alerts_failed_by_hand(writer: Writer) -> None:
     """A person fails the activity that records the alert of change 1; it is recorded a second later."""
-    failed = await stuck(writer, "raise_alerts")
+    failed = await stuck(writer, "record_alerts")
     await failed.fail(ApplicationError("by hand", non_retryable=True))
     writer.world.stuck.clear()
     await writer.skip(5)

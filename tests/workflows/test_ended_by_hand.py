@@ -42,7 +42,7 @@ async def test_what_was_completed_with_something_else_is_done_again(stage: Stage
 
 @pytest.mark.parametrize(
     ("name", "asks", "result"),
-    [("record_decision", pause, "done"), ("record_submissions", submit, "done"), ("record_submissions", submit, [])],
+    [("record_act", pause, "done"), ("record_submissions", submit, "done"), ("record_submissions", submit, [])],
 )
 async def test_what_is_recorded_is_recorded_although_the_activity_was_completed_with_something_else(
     stage: Stage, name: str, asks: Callable[[Writer], Coroutine[Any, Any, None]], result: Any
@@ -66,7 +66,7 @@ async def test_the_search_for_unread_signals_begins_anew_in_the_same_run(stage: 
 
 
 async def test_alerts_whose_activity_was_failed_by_hand_are_recorded_after_all(stage: Stage) -> None:
-    async with stage.writer(stuck=["raise_alerts"], replies={1: [Reply.REJECTED]}) as writer:
+    async with stage.writer(stuck=["record_alerts"], replies={1: [Reply.REJECTED]}) as writer:
         await writer.take(TXN, "a")
         await alerts_failed_by_hand(writer)
         assert [alert.change_id for alert in writer.world.told("dead-letter")] == [1]

@@ -9,11 +9,11 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from oldhost_sync.policy.changes import Outcome
+from oldhost_sync.policy.machine.actions import LoadOutstanding, Sweep
 from oldhost_sync.policy.tuning import FIRST_SWEEP_MS, WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, session_given_up, stuck, two_sends_given_up
 from tests.workflows.world import EVENT_OF
-from workflows.messages import OutstandingPage
 from workflows.reception import BATCHES_AT_ONCE_MAX
 
 pytestmark = pytest.mark.temporal
@@ -160,13 +160,12 @@ async def test_what_came_before_a_page_was_read_and_is_not_taken_yet_is_no_stray
     async with stage.idle_writer(policy) as writer, stage.activities(writer.world):
         async with stage.workflows(cache=0):
             await writer.until_state("SENDING")
-            writer.world.stuck.append("load_outstanding")
+            writer.world.stuck.append("sweep")
             await writer.skip(FIRST_SWEEP_MS / 1000 + 0.5)
-            sweep = await stuck(writer, "load_outstanding")
+            sweep = await stuck(writer, "sweep")
         for number in range(10 * BATCHES_AT_ONCE_MAX):
             await writer.take(LWW, f"unit-{number}")
-        of_sweep = OutstandingPage(writer.world.host, part="sweep")
-        await sweep.complete(writer.world.books.page(of_sweep, await writer.world.now_ms()))
+        await sweep.complete(writer.world.books.page(Sweep(0), await writer.world.now_ms()))
         async with stage.workflows(cache=0):
             await writer.until_status(lambda status: status["debounced"] == 10 * BATCHES_AT_ONCE_MAX)
             await writer.skip(1)
@@ -178,7 +177,12 @@ async def test_a_first_start_rebuilds_from_mariadb_page_by_page(stage: Stage) ->
         changes = [await writer.world.accept(TXN, f"unit-{number}") for number in range(10)]
         async with stage.workers(writer.world):
             await writer.until_quiet()
-            assert [page.after_id for page in writer.world.pages if page.part == "rest"] == [0, 3, 6, 9]
+            rest = [
+                page.after_id
+                for page in writer.world.pages
+                if isinstance(page, LoadOutstanding) and page.part == "rest"
+            ]
+            assert rest == [0, 3, 6, 9]
             assert writer.world.applied_ids == [ref.change_id for ref in changes]
 
 

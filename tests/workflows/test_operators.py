@@ -38,8 +38,8 @@ async def halted_by_a_restore(writer: Writer) -> list[int]:
     return changes
 
 
-def request(**fields: Any) -> messages.OperatorRequest:
-    return messages.OperatorRequest(operator="ana", reason="test", **fields)
+def request(**fields: Any) -> messages.OperatorAct:
+    return messages.OperatorAct(operator="ana", reason="test", **fields)
 
 
 async def test_a_paused_writer_takes_changes_and_sends_none(stage: Stage) -> None:
@@ -219,7 +219,7 @@ async def test_a_host_that_went_back_is_sent_what_it_lost_in_order(stage: Stage)
 async def test_requests_that_make_no_sense_are_refused_and_say_why(stage: Stage) -> None:
     async with stage.writer() as writer:
         await writer.until_state("SENDING")
-        anonymous = messages.OperatorRequest()
+        anonymous = messages.OperatorAct()
         for update in ("pause", "resume", "flush", "retry", "discard", "confirm", "resolve"):
             assert "say who you are" in await refusal(writer, update, anonymous)
         assert await refusal(writer, "resume", request()) == "the writer is not paused"

@@ -13,12 +13,12 @@ from workflows import intake, messages
 from workflows.intake import signal_key
 
 
-async def unread_signals(client: Client, request: messages.Recovery) -> list[messages.Submission]:
+async def unread_signals(client: Client, host: str, request: messages.Recovery) -> list[messages.Submission]:
     """All submissions by signal to the runs before the one that asks, the oldest first, with the keys they have."""
     found: list[messages.Submission] = []
     run_id = request.continued_run_id
     while run_id:
-        handle = client.get_workflow_handle(messages.workflow_id(request.host), run_id=run_id)
+        handle = client.get_workflow_handle(messages.workflow_id(host), run_id=run_id)
         events = [event async for event in handle.fetch_history_events()]
         start = events[0].workflow_execution_started_event_attributes
         found[:0] = _submissions(start.original_execution_run_id or run_id, events)

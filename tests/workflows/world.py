@@ -17,8 +17,18 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Outcome
-from oldhost_sync.policy.machine.actions import RaiseAlert
-from oldhost_sync.policy.machine.events import OpeningReported, Probed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.actions import (
+    CloseSession,
+    LoadOutstanding,
+    OpenSession,
+    Probe,
+    RaiseAlert,
+    RecordAlerts,
+    Send,
+    StopSends,
+    Sweep,
+)
+from oldhost_sync.policy.machine.events import OpeningResult, Probed, SendEnded, SessionOpened
 from tests.workflows.books import Books, OldHost, Reply
 from tests.workflows.unread_signals import unread_signals
 from workflows import messages
@@ -65,9 +75,9 @@ class World:
     decisions_closed: bool = False
     answers_halted: str = ""
     page_size: int = 2000
-    pages: list[messages.OutstandingPage] = field(default_factory=list)
+    pages: list[LoadOutstanding | Sweep] = field(default_factory=list)
     asked_at_ms: list[int] = field(default_factory=list)
-    answers: list[OpeningReported] = field(default_factory=list)
+    answers: list[OpeningResult] = field(default_factory=list)
     sends: dict[int, list[int]] = field(default_factory=dict)
     alerts: list[RaiseAlert] = field(default_factory=list)
     alerts_at_ms: list[int] = field(default_factory=list)
@@ -142,14 +152,14 @@ class World:
             raise ApplicationError("a person has ended it")
 
     @activity.defn
-    async def open_session(self, request: messages.OpenSession) -> OpeningReported:
+    async def open_session(self, action: OpenSession) -> OpeningResult:
         await self._while_stuck()
         now_ms = await self.now_ms()
         self.asked_at_ms.append(now_ms)
         if self.opening_fails:
             self.opening_fails -= 1
             raise ApplicationError("the database is away")
-        answer = self.books.open(request.unsettled, now_ms)
+        answer = self.books.open(action.in_doubt, now_ms)
         if isinstance(answer, SessionOpened):
             queue = f"nobody-{self.host}" if answer.epoch in self.lost_worker_epochs else self.session_queue
             answer = replace(answer, task_queue=queue)
@@ -157,10 +167,8 @@ class World:
         return answer
 
     @activity.defn
-    async def send(self, batch: messages.SendRequest) -> SendEnded:
+    async def send(self, batch: Send) -> SendEnded:
         await self._while_stuck()
-        if batch.stops:  # these sends are over at once
-            return SendEnded([])
         self.sends_begun += 1
         await self.may_send.wait()
         async with self.turn:
@@ -191,23 +199,33 @@ class World:
         return replies.pop(0) if replies else Reply.APPLIED
 
     @activity.defn
-    async def close_session(self, session: messages.SessionRef) -> None:
+    async def stop_sends(self, action: StopSends) -> None:
+        """These sends are over at once."""
+
+    @activity.defn
+    async def close_session(self, action: CloseSession) -> None:
         self.closed_sessions += 1
 
     @activity.defn
-    async def probe(self, session: messages.SessionRef) -> Probed:
+    async def probe(self, action: Probe) -> Probed:
         self.probes += 1
         agrees = self.oldhost.expected == self.books.next_nonce
         return Probed(session_open=agrees, expected_nonce=self.oldhost.expected)
 
     @activity.defn
-    async def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:
+    async def load_outstanding(self, action: LoadOutstanding) -> messages.Outstanding:
+        return await self._page(action)
+
+    @activity.defn
+    async def sweep(self, action: Sweep) -> messages.Outstanding:
+        return await self._page(action)
+
+    async def _page(self, action: LoadOutstanding | Sweep) -> messages.Outstanding:
         await self._while_stuck()
         if self.books_closed:
             raise ApplicationError("the database is away")
-        page.limit = min(page.limit, self.page_size)
-        self.pages.append(page)
-        outstanding = self.books.page(page, await self.now_ms())
+        self.pages.append(action)
+        outstanding = self.books.page(action, await self.now_ms(), self.page_size)
         outstanding.policy = self.policy_of_worker
         outstanding.lists_states = self.lists_states
         return outstanding
@@ -219,7 +237,7 @@ class World:
         while self.recovery_fails:
             activity.heartbeat()
             await asyncio.sleep(0.05)
-        for item in await unread_signals(self.env.client, request):
+        for item in await unread_signals(self.env.client, self.host, request):
             if item.fallback_key not in [known.fallback_key for known in self.submissions]:
                 await self._record(item)
         return messages.Recovered()
@@ -267,34 +285,35 @@ class World:
         return self.refused[-1]
 
     @activity.defn
-    async def raise_alerts(self, alerts: messages.Alerts) -> None:
+    async def record_alerts(self, action: RecordAlerts) -> None:
         await self._while_stuck()
         now_ms = await self.now_ms()
-        for one in alerts.items:
+        for one in action.alerts:
             if one.close and not self._is_open(one.dedupe_key):
                 continue  # as the store does
             self.alerts.append(one)
             self.alerts_at_ms.append(now_ms)
 
     @activity.defn
-    async def record_decision(self, decision: messages.OperatorAct) -> messages.ActRecorded:
+    async def record_act(self, act: messages.OperatorAct) -> messages.ActRecorded:
         await self._while_stuck()
         if self.decisions_closed:
             raise ApplicationError("the ledger's row is held")
-        self.decisions.append(decision)
-        return self.books.decide(decision)
+        self.decisions.append(act)
+        return self.books.decide(act)
 
     @property
     def activities(self) -> list[Any]:
         return [
             self.open_session,
             self.load_outstanding,
+            self.sweep,
             self.record_submissions,
-            self.raise_alerts,
-            self.record_decision,
+            self.record_alerts,
+            self.record_act,
             self.recover_submissions,
         ]
 
     @property
     def session_activities(self) -> list[Any]:
-        return [self.send, self.close_session, self.probe]
+        return [self.send, self.stop_sends, self.close_session, self.probe]

@@ -23,7 +23,7 @@ from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
 from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX, cause_of
 from oldhost_sync.policy.rules.operator_act import Actor, Channel
 from oldhost_sync.settings import Role
-from workflows.messages import OperatorRequest
+from workflows.messages import OperatorAct
 
 ROLES_KEY = "x-roles"
 CALLER_KEY = "oldhost_sync.caller"
@@ -59,10 +59,10 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def operator_request(request: Request, **fields: Any) -> OperatorRequest:
+def operator_request(request: Request, **fields: Any) -> OperatorAct:
     """A request to the writer in the caller's name."""
     caller = caller_of(request)
-    return OperatorRequest(operator=caller.name, channel=caller.channel, **fields)
+    return OperatorAct(operator=caller.name, channel=caller.channel, **fields)
 
 
 def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from oldhost_sync.store.read.dead_letters import (
     list_dead_letters,
     list_groups,
 )
-from workflows.messages import OperatorRequest
+from workflows.messages import OperatorAct
 
 ChangeId = Annotated[RowId, Path(description="The rejected change's id")]
 Group = Annotated[
@@ -253,7 +253,7 @@ async def decide_letters(
         if dependencies.clock() >= until:
             decided.left, decided.stopped = len(chosen) - place, "the time for one request is over; send it again"
             break
-        request = OperatorRequest(operator.name, reason, change_id, channel=operator.channel)
+        request = OperatorAct(operator=operator.name, reason=reason, change_id=change_id, channel=operator.channel)
         try:
             message, done = await dependencies.writer.update(action, request), True
         except Problem as problem:
@@ -275,7 +275,7 @@ async def decide_one(dependencies: Dependencies, operator: Actor, action: str, *
     if outcome not in _UNDECIDED:
         raise not_dead(change_id, exists=exists, outcome=outcome)
     return await dependencies.writer.update(
-        action, OperatorRequest(operator.name, reason, change_id, channel=operator.channel)
+        action, OperatorAct(operator=operator.name, reason=reason, change_id=change_id, channel=operator.channel)
     )
 
 

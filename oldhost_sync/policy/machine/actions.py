@@ -1,11 +1,15 @@
-"""What the machine decides: values that the workflow, the planner or the simulation act on."""
+"""What the machine decides: values that the workflow, the planner or the simulation act on.
+
+Each is, unchanged, the argument of the activity that carries it out, so it is in a run's history: ids only, and nothing
+that the workflow can know otherwise. A field that a later release adds has a default.
+"""
 
 # Annotations are values here, not text; see workflows/messages.py.
-
 from dataclasses import dataclass
 
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.machine.outstanding_changes import Part
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,8 @@ class OpenSession:
 class Send:
     """Send these changes in this order over the open session.
 
-    `sequence` counts the session's sends from 1, urgent ones apart: the two in flight may reach the worker in any
-    order, and are sent in this one. `label` is shown in Temporal's UI. `accepted_at_ms`: one for each change; the
+    `number` names it in its run. `sequence` counts the session's sends from 1, urgent ones apart: the two in flight may
+    reach the worker in any order, and are sent in this one (0: at once). `accepted_at_ms`: one for each change; the
     ledger compares it, to see that the id still means the same change. `urgent`: sent before all ordinary ones that
     are not on the wire.
     """
@@ -32,9 +36,7 @@ class Send:
     number: int
     sequence: int
     epoch: int
-    task_queue: str
     change_ids: tuple[int, ...]
-    label: str
     accepted_at_ms: tuple[int, ...] = ()
     urgent: bool = False
 
@@ -44,13 +46,11 @@ class StopSends:
     """End the sends under way after the operation that is on the wire; the session stays open."""
 
     epoch: int
-    task_queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
     epoch: int
-    task_queue: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +58,20 @@ class Probe:
     """Compare OldHost's expected nonce with the ledger's over the open session (trap 4: periodically)."""
 
     epoch: int
-    task_queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Read a page of outstanding changes, to find those that the machine does not have."""
+    """Read a page of outstanding changes, in id order, to find those that the machine does not have."""
 
     after_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOutstanding:
-    """Read a page of outstanding changes: emergencies (and their entities' older ones), the rest, or one `entity`'s."""
+    """Read a page of outstanding changes, in id order: emergencies (and their entities' older ones), the rest, or one
+    `entity`'s. None of these returns changes held behind a dead letter.
+    """
 
     part: Part
     after_id: int
@@ -81,8 +82,6 @@ class LoadOutstanding:
 class RaiseAlert:
     """Raise an alert, or `close` the one with this `dedupe_key`. `count`: how many changes it is about. `sequence`:
     grows with each.
-
-    Alerts have this form everywhere, up to the activity that records them.
     """
 
     kind: str
@@ -102,28 +101,4 @@ class RecordAlerts:
     alerts: tuple[RaiseAlert, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordHalt:
-    """Write the halt into the ledger, so that it outlives the workflow.
-
-    `never_taken`: the change whose first send OldHost called a replay; it must not count as applied. `epoch`: that of
-    the session whose send showed it; 0: none.
-    """
-
-    reason: str
-    never_taken: int | None = None
-    epoch: int = 0
-
-
-Action = (
-    OpenSession
-    | Send
-    | StopSends
-    | CloseSession
-    | Probe
-    | Sweep
-    | LoadOutstanding
-    | RaiseAlert
-    | RecordAlerts
-    | RecordHalt
-)
+Action = OpenSession | Send | StopSends | CloseSession | Probe | Sweep | LoadOutstanding | RecordAlerts | OperatorAct

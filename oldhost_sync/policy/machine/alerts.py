@@ -12,9 +12,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey
-from oldhost_sync.policy.machine.actions import RaiseAlert, RecordAlerts, RecordHalt
+from oldhost_sync.policy.machine.actions import RaiseAlert, RecordAlerts
 from oldhost_sync.policy.plain_text import instant
 from oldhost_sync.policy.rules.alert_kinds import Severity, Told
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.policy.tuning import ALERT_GROWS_MS, ALERTS_AT_ONCE_MAX, DEAD_LETTER_ALERTS_MAX
 
 GOES_NOWHERE = "goes-nowhere"
@@ -33,12 +34,12 @@ class Alerts:
         self.under_way: list[RaiseAlert] = []
         self.emergencies_alert: tuple[str, int, int] | None = None
         self.grouped: tuple[int, int] | None = None
-        self._halts: list[RecordHalt] = []
+        self._halts: list[OperatorAct] = []
         self._waiting: dict[tuple[str, bool], RaiseAlert] = {}
 
-    def take(self, now_ms: int, *, draining: bool) -> list[RecordHalt | RecordAlerts]:
+    def take(self, now_ms: int, *, draining: bool) -> list[OperatorAct | RecordAlerts]:
         """What to do now: halts at once, alerts when the last list is recorded."""
-        taken: list[RecordHalt | RecordAlerts] = [*self._halts]
+        taken: list[OperatorAct | RecordAlerts] = [*self._halts]
         self._halts = []
         if self._waiting and not self.under_way and not draining:
             first = list(self._waiting)[:ALERTS_AT_ONCE_MAX]
@@ -66,8 +67,12 @@ class Alerts:
             self._keep(alert)
 
     def record_halt(self, reason: str, never_taken: int | None = None, epoch: int = 0) -> None:
-        """Make a halt durable in the ledger, where it was not found by the ledger itself."""
-        halt = RecordHalt(reason, never_taken, epoch)
+        """Make a halt durable in the ledger, where it was not found by the ledger itself: an act of the writer's own.
+
+        `never_taken`: the change whose first send OldHost called a replay; it must not count as applied. `epoch`: that
+        of the session whose send showed it; 0: none.
+        """
+        halt = OperatorAct("", "halt", "writer", reason, never_taken, epoch=epoch)
         if halt not in self._halts:
             self._halts.append(halt)
 

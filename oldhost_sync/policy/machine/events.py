@@ -17,7 +17,7 @@ ANSWERED = "unlisted"
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
     """OldHost agrees with the ledger. `fates`: of all that was in doubt, and of anything else that ended. `bound`: refs
-    in nonce order, to be sent first; `more_bound`: that list was cut. `task_queue`: that of the session's worker.
+    in nonce order, to be sent first; `bound_is_cut`: more are bound. `task_queue`: that of the session's worker.
     `apart`: [change id, tries] of those that OldHost refused without using their nonce; others get it (`apart.py`).
     """
 
@@ -26,7 +26,7 @@ class SessionOpened:
     expected_nonce: int = 0
     fates: list[ChangeResult] = field(default_factory=list)
     bound: list[WireRef] = field(default_factory=list)
-    more_bound: bool = False
+    bound_is_cut: bool = False
     state: Literal["open"] = "open"
     apart: list[list[int]] = field(default_factory=list)
 
@@ -125,6 +125,4 @@ class Probed:
     reason: str = ""
 
 
-# How the opening of a session ended: as its activity reports it, and as the machine receives it.
-OpeningReported = SessionOpened | OpeningPostponed | OpeningHalted
-OpeningEnded = OpeningReported | OpeningFailed
+OpeningResult = SessionOpened | OpeningPostponed | OpeningHalted

@@ -26,7 +26,6 @@ from oldhost_sync.policy.machine.actions import (
     OpenSession,
     Probe,
     RecordAlerts,
-    RecordHalt,
     Send,
     StopSends,
     Sweep,
@@ -35,10 +34,10 @@ from oldhost_sync.policy.machine.alerts import Alerts, clock
 from oldhost_sync.policy.machine.events import (
     ANSWERED,
     REFUSALS,
-    OpeningEnded,
     OpeningFailed,
     OpeningHalted,
     OpeningPostponed,
+    OpeningResult,
     Probed,
     SendEnded,
     SendFailed,
@@ -52,8 +51,9 @@ from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.policy.machine.session import BreakerState, Event, HostLink, Phase
 from oldhost_sync.policy.queue.coalescer import Coalescer
 from oldhost_sync.policy.queue.in_flight import InFlight
-from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation, label_of
+from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.rules.apart import pause_ms
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.policy.tuning import (
     MOVED_AT_ONCE_MAX,
     REOPEN_ALERT_ATTEMPTS,
@@ -156,8 +156,7 @@ class Machine:
         self.in_flight.start(self.send_number, entries, urgent=urgent)
         ids = tuple([entry.ref.change_id for entry in entries])
         accepted = tuple([entry.ref.accepted_at_ms for entry in entries])
-        label = label_of(entries)
-        return Send(self.send_number, sequence, session.epoch, session.task_queue, ids, label, accepted, urgent)
+        return Send(self.send_number, sequence, session.epoch, ids, accepted, urgent)
 
     def _bound_send(self) -> list[PendingOperation]:
         if not self.in_flight.bound or self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
@@ -167,7 +166,7 @@ class Machine:
     def _urgent_send(self, now_ms: int) -> list[PendingOperation]:
         """Emergencies, each with its entity's older operations, also from ordinary sends, so that it waits for none."""
         in_flight, lane, entries = self.in_flight, self.coalescer.lanes[_EMERGENCY], list[PendingOperation]()
-        if not lane.heads or self.session.bound_list_was_cut or len(in_flight.urgent) >= URGENT_SENDS_IN_FLIGHT_MAX:
+        if not lane.heads or self.session.bound_is_cut or len(in_flight.urgent) >= URGENT_SENDS_IN_FLIGHT_MAX:
             return entries
         size = self.load.send_size(self.policy.debounce_ms)
         while len(entries) < size and (head := lane.head()):
@@ -179,7 +178,7 @@ class Machine:
     def _next_send(self, now_ms: int) -> list[PendingOperation]:
         """Whole chains of entities, as many as fill one send."""
         coalescer, entries = self.coalescer, list[PendingOperation]()
-        if self.session.bound_list_was_cut or self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
+        if self.session.bound_is_cut or self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
             return entries
         if coalescer.lanes[_EMERGENCY].heads:
             return entries  # emergencies are sent first, as soon as an urgent send has ended
@@ -194,7 +193,7 @@ class Machine:
         if in_flight.sends and session.takes_sends:
             if self.draining and self._stopped_epoch != session.epoch:
                 self._stopped_epoch = session.epoch
-                yield StopSends(session.epoch, session.task_queue)
+                yield StopSends(session.epoch)
             elif self._must_stop and not self.draining and not self.probing:
                 yield self._close()
         if in_flight.sends or self.draining or self.probing:
@@ -202,7 +201,7 @@ class Machine:
         if session.phase is Phase.OPEN:
             if session.lost:
                 self._session_ended(now_ms)
-            elif self._must_stop or (session.bound_list_was_cut and not in_flight.bound):
+            elif self._must_stop or (session.bound_is_cut and not in_flight.bound):
                 yield self._close()
         if self.loaded and self.paused is None and self.link.may_open(now_ms):
             self.link.move(Event.REQUESTED)
@@ -216,7 +215,7 @@ class Machine:
 
     def _close(self) -> CloseSession:
         self.link.move(Event.CLOSE)
-        return CloseSession(self.session.epoch, self.session.task_queue)
+        return CloseSession(self.session.epoch)
 
     def _newest(self) -> tuple[int, ...]:
         refs = [entry.ref for entries in (self.coalescer.waiting.values(), self.in_flight) for entry in entries]
@@ -226,7 +225,7 @@ class Machine:
     def _other_actions(self, now_ms: int) -> Iterator[Action]:
         if now_ms >= self.probe_at_ms and not self.probing and self.may_send:
             self.probing = True
-            yield Probe(self.session.epoch, self.session.task_queue)
+            yield Probe(self.session.epoch)
         if self.draining:
             return
         if now_ms >= self.loading.at_ms and self.loading.is_due:
@@ -350,7 +349,7 @@ class Machine:
 
     # ------------------------------------------------------------------------------------------------ opening a session
 
-    def opening_ended(self, event: OpeningEnded, now_ms: int) -> None:
+    def opening_ended(self, event: OpeningResult | OpeningFailed, now_ms: int) -> None:
         """A session is open, or must wait, or must not be opened."""
         match event:
             case SessionOpened():
@@ -545,7 +544,7 @@ class Machine:
 
     # ---------------------------------------------------------------------------------------------------------- alerts
 
-    def tell(self, now_ms: int) -> list[RecordHalt | RecordAlerts]:
+    def tell(self, now_ms: int) -> list[OperatorAct | RecordAlerts]:
         """The halts and alerts that are due now."""
         emergencies, open_alert = self.coalescer.lanes[_EMERGENCY], self.alerts.emergencies_alert
         cause, why = self._blockade()

@@ -114,7 +114,7 @@ class SessionState:
     failed openings in a row. `until_ms`: the next one is not requested before, `waiting_for` says why.
 
     `opened_at_nonce`: what OldHost expected at the opening; what it expects now, only the ledger knows.
-    `bound_list_was_cut`: more operations are bound than the ledger listed. `sessions_without_progress`: sessions in a
+    `bound_is_cut`: more operations are bound than the ledger listed. `sessions_without_progress`: sessions in a
     row that began with an operation in doubt and brought no result of any operation.
     """
 
@@ -128,7 +128,7 @@ class SessionState:
     waiting_for: str = ""
     attempts: int = 0
     lost: bool = False
-    bound_list_was_cut: bool = False
+    bound_is_cut: bool = False
     sessions_without_progress: int = 0
 
     @property
@@ -181,7 +181,7 @@ class HostLink:
     def opened(self, event: SessionOpened) -> None:
         self.move(Event.OPENED)
         self._begin(event.epoch, event.task_queue, event.expected_nonce)
-        self.session.bound_list_was_cut = event.more_bound
+        self.session.bound_is_cut = event.bound_is_cut
         if self.breaker.state is BreakerState.CLOSED:
             self.breaker.reason = ""
 
@@ -194,7 +194,7 @@ class HostLink:
         session = self.session
         session.epoch, session.task_queue, session.opened_at_nonce = epoch, task_queue, expected_nonce
         session.sends = session.urgent_sends = session.until_ms = session.attempts = 0
-        session.waiting_for, session.lost, session.bound_list_was_cut = "", False, False
+        session.waiting_for, session.lost, session.bound_is_cut = "", False, False
 
     def wait(self, until_ms: int, reason: str) -> None:
         """The next session is not requested before `until_ms`."""

@@ -33,37 +33,41 @@ class ActSignature:
 
 @dataclass
 class OperatorAct:
-    """Input of `record_decision`: made durable before the machine follows it. `action`: pause, resume, flush, retry,
-    discard, confirm, resolve, or the writer's own halt.
+    """An operator's act, or the writer's own halt: argument of the update, and of `record_act`, which makes it durable
+    before the machine follows it.
 
-    `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when the halt
-    is resolved. `decision_id` identifies the act, so that a later run that repeats it finds it done. `epoch`: that
-    of the session whose send halts, or of the halt that the operator who resolves it was shown; 0: none. `channel`: how
-    the act arrived, as its sender says; `signature` proves it, and the name.
+    The operator says `operator` and `reason`: who and why; `change_id` of a retry, discard or confirm; the entity of a
+    flush (none: all); the `mode` of a resolve, and the `epoch` of the halt that was shown (of a halt: that of the
+    session whose send halts; 0: not known). `channel`: how the act arrived, as its sender says; `signature` proves it,
+    and the name: only the API has one.
+
+    The writer sets the rest, whatever the sender says. `action`: the update's name, or halt. `decision_id` identifies
+    the act, so that a later run that repeats it finds it done. `in_doubt`: the changes in doubt at a resolve.
     """
 
-    host: str
-    action: str
-    operator: str
-    reason: str
+    host: str = ""
+    action: str = ""
+    operator: str = ""
+    reason: str = ""
     change_id: int | None = None
     mode: str | None = None
-    entity: list[str] | None = None
-    decision_id: str = ""
-    unsettled: list[int] = field(default_factory=list)
+    entity_type: str | None = None
+    entity_id: str | None = None
     epoch: int = 0
     channel: str = ""
     signature: ActSignature | None = None
+    decision_id: str = ""
+    in_doubt: list[int] = field(default_factory=list)
 
     @property
     def entity_key(self) -> EntityKey | None:
-        return EntityKey(*self.entity) if self.entity else None
+        return EntityKey(self.entity_type, self.entity_id) if self.entity_type and self.entity_id else None
 
 
 @dataclass
 class ActRecorded:
-    """Result of `record_decision`: `ref`, the change that waits again (retry); `refused`, why nothing was done;
-    `fates`, those of the `unsettled` changes, from the database; `halted`, the halt's text with what OldHost expects
+    """Result of `record_act`: `ref`, the change that waits again (retry); `refused`, why nothing was done;
+    `fates`, those of the changes `in_doubt`, from the database; `halted`, the halt's text with what OldHost expects
     now; `epoch`, the one that a resolve began; `apart`: the change was no dead letter, it waited apart.
     """
 
@@ -155,6 +159,6 @@ def _doubt(act: OperatorAct, keys: Sequence[str], now_ms: int) -> str:
 def _digest(act: OperatorAct, signature: ActSignature, key: str) -> str:
     bound = [
         *(_PURPOSE, act.channel, act.host, act.action, act.operator, act.reason),
-        *(act.change_id, act.mode, act.entity, act.epoch, signature.signed_at_ms, signature.nonce),
+        *(act.change_id, act.mode, act.entity_key, act.epoch, signature.signed_at_ms, signature.nonce),
     ]
     return hmac.new(key.encode(), json.dumps(bound).encode(), hashlib.sha256).hexdigest()

@@ -175,7 +175,7 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
     given_up, apart = set_apart(connection, host, expected, expected - 1, left)
     fates += given_up
     rows = connection.exec_driver_sql(sql.BOUND_REFS, (host, expected, BOUND_MAX + 1)).all()
-    return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX, apart=apart)
+    return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], bound_is_cut=len(rows) > BOUND_MAX, apart=apart)
 
 
 def _end_used(

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import ProgrammingError
-from temporalio.testing import ActivityEnvironment
 
 from activities import records, submissions
 from activities.records import PAGE_PAUSE_SECONDS, RecordingActivities, unhurried
@@ -23,11 +22,15 @@ from activities.submissions import (
 )
 from oldhost_sync.fields.change import FIELDS
 from oldhost_sync.oldhost.ledger import Count
+from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.limits import LOCK_WAIT_SECONDS_MAX
+from oldhost_sync.policy.machine.actions import LoadOutstanding, Sweep
+from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.rules.operator_act import sign
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, StatementTooSlow
 from oldhost_sync.store.intake.change_recorder import record_change
+from tests.called_by_writer import called_by_writer
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 from workflows import messages
@@ -59,7 +62,7 @@ nearly_good = st.builds(
 def submit(world: MariaWorld, change: Any, key: str = "fallback-1", **fields: Any) -> messages.Recorded:
     item = messages.Submission(change, key, **fields)
     activities = SubmissionActivities(world.engine)
-    (recorded,) = ActivityEnvironment().run(activities.record_submissions, messages.Submissions(HOST, [item]))
+    (recorded,) = called_by_writer().run(activities.record_submissions, messages.Submissions([item]))
     return recorded
 
 
@@ -190,8 +193,8 @@ def test_an_error_that_nobody_foresaw_refuses_its_own_item_only(
 
     monkeypatch.setattr(submissions, "record_change", break_on_u2)
     items = [messages.Submission(GOOD | {"entity_id": unit}, unit) for unit in ("u1", "u2", "u3")]
-    request = messages.Submissions(HOST, items)
-    done = ActivityEnvironment().run(SubmissionActivities(world.engine).record_submissions, request)
+    request = messages.Submissions(items)
+    done = called_by_writer().run(SubmissionActivities(world.engine).record_submissions, request)
     assert [one.refused for one in done] == ["", f"it can't be recorded ({error.__name__})", ""]
     assert world.read("SELECT outcome FROM outbox_events ORDER BY id") == [(None,), ("REFUSED",), (None,)]
 
@@ -215,57 +218,54 @@ def test_outstanding_changes_are_loaded(world: MariaWorld) -> None:
     ids = [world.record(f"u{number}") for number in range(3)]
     world.execute("UPDATE outbox_events SET outcome = 'DEAD', processed_at = UTC_TIMESTAMP(6) WHERE id = %s", ids[1])
     activities = RecordingActivities(world.engine)
-    page = ActivityEnvironment().run(activities.load_outstanding, messages.OutstandingPage(HOST, "rest"))
+    page = called_by_writer().run(activities.load_outstanding, LoadOutstanding(Part.REST, 0))
     assert [ref[0] for ref in page.refs] == [ids[0], ids[2]]
     assert not page.more
 
 
 @pytest.mark.parametrize(
     ("part", "after_id", "pauses"),
-    [("rest", 0, 0), ("rest", 1, 1), ("entity", 1, 1), ("emergencies", 1, 0), ("sweep", 1, 0)],
+    [(Part.REST, 0, 0), (Part.REST, 1, 1), (Part.ENTITY, 1, 1), (Part.EMERGENCIES, 1, 0)],
 )
 def test_further_pages_of_a_backlog_are_read_after_a_pause_but_emergencies_are_not(
-    world: MariaWorld, part: str, after_id: int, pauses: int
+    world: MariaWorld, part: Part, after_id: int, pauses: int
 ) -> None:
     rests = list[float]()
     activities = RecordingActivities(world.engine, rest=rests.append)
-    page = messages.OutstandingPage(HOST, part, after_id, entity=["unit", "u1"] if part == "entity" else None)
-    ActivityEnvironment().run(activities.load_outstanding, page)
+    page = LoadOutstanding(part, after_id, EntityKey("unit", "u1") if part is Part.ENTITY else None)
+    called_by_writer().run(activities.load_outstanding, page)
     assert rests == [PAGE_PAUSE_SECONDS] * pauses
 
 
 def test_no_more_than_three_rest_at_once_since_each_holds_a_slot_of_all_hosts(world: MariaWorld) -> None:
     rests = list[float]()
-    page = messages.OutstandingPage(HOST, "rest", 1)
+    page = LoadOutstanding(Part.REST, 1)
 
     def while_resting(seconds: float) -> None:
         rests.append(seconds)
-        ActivityEnvironment().run(activities.load_outstanding, page)
+        called_by_writer().run(activities.load_outstanding, page)
 
     activities = RecordingActivities(world.engine, rest=while_resting)
-    ActivityEnvironment().run(activities.load_outstanding, page)
+    called_by_writer().run(activities.load_outstanding, page)
     assert rests == [PAGE_PAUSE_SECONDS] * 3
 
 
 def test_a_sweep_tells_what_stops_the_writer(world: MariaWorld) -> None:
-    activities, run = RecordingActivities(world.engine), ActivityEnvironment().run
-    sweep = messages.OutstandingPage(HOST, part="sweep")
-    page = run(activities.load_outstanding, sweep)
+    activities, run = RecordingActivities(world.engine), called_by_writer().run
+    page = run(activities.sweep, Sweep(0))
     assert (page.paused, page.halted) == (None, False)
-    run(activities.record_decision, messages.OperatorAct(HOST, "pause", "ana", "lunch", decision_id="1"))
-    run(activities.record_decision, messages.OperatorAct(HOST, "halt", "writer", "foreign", decision_id="2"))
-    page = run(activities.load_outstanding, sweep)
+    run(activities.record_act, messages.OperatorAct(HOST, "pause", "ana", "lunch", decision_id="1"))
+    run(activities.record_act, messages.OperatorAct(HOST, "halt", "writer", "foreign", decision_id="2"))
+    page = run(activities.sweep, Sweep(0))
     assert (page.paused, page.halted) == (["ana", "lunch"], True)
 
 
 def test_a_decision_of_the_writer_is_kept_and_refused_ones_say_why(world: MariaWorld) -> None:
     activities = RecordingActivities(world.engine)
     halt = messages.OperatorAct(HOST, "halt", "writer", "invariant violated: a test")
-    assert ActivityEnvironment().run(activities.record_decision, halt).refused == ""
+    assert called_by_writer().run(activities.record_act, halt).refused == ""
     assert world.halted() == "invariant violated: a test"
-    refused = ActivityEnvironment().run(
-        activities.record_decision, messages.OperatorAct(HOST, "dance", "ada", "why not")
-    )
+    refused = called_by_writer().run(activities.record_act, messages.OperatorAct(HOST, "dance", "ada", "why not"))
     assert "'dance'" in refused.refused
     assert world.read("SELECT action, operator FROM operator_audit") == [("halt", "writer")]
 
@@ -277,7 +277,7 @@ def test_a_signed_act_is_verified_once_and_its_repetition_is_not(world: MariaWor
     signature = sign(act, key, now_ms=time.time_ns() // 1_000_000, nonce="n1")
     for decision_id in ("1", "1", "2"):
         again = replace(act, signature=signature, decision_id=decision_id)
-        assert ActivityEnvironment().run(activities.record_decision, again).refused == ""
+        assert called_by_writer().run(activities.record_act, again).refused == ""
     found = "SELECT channel, verified, JSON_VALUE(detail, '$.not_verified') FROM operator_audit ORDER BY id"
     assert world.read(found) == [("api", 1, None), ("temporal", 0, "its signature was used before")]
 
@@ -285,7 +285,7 @@ def test_a_signed_act_is_verified_once_and_its_repetition_is_not(world: MariaWor
 def test_an_unsigned_act_is_carried_out_and_its_name_is_not_believed(world: MariaWorld) -> None:
     activities = RecordingActivities(world.engine, act_keys=("k" * 32,))
     forged = messages.OperatorAct(HOST, "pause", "ana", "lunch", channel="api")
-    assert ActivityEnvironment().run(activities.record_decision, forged).refused == ""
+    assert called_by_writer().run(activities.record_act, forged).refused == ""
     found = "SELECT operator, channel, verified, JSON_VALUE(detail, '$.not_verified') FROM operator_audit"
     assert world.read(found) == [("ana", "temporal", 0, "not signed")]
 
@@ -319,13 +319,13 @@ def test_a_resolve_has_more_time_than_a_statement_has_otherwise_and_heartbeats(
         return Count(1)
 
     with pytest.raises(StatementTooSlow):
-        ActivityEnvironment().run(RecordingActivities(hurried, count=expects_1).record_decision, decision)
+        called_by_writer().run(RecordingActivities(hurried, count=expects_1).record_act, decision)
     activities = RecordingActivities(hurried, count=expects_1, unhurried=unhurried)
     monkeypatch.setattr(records, "HEARTBEAT_SECONDS", 0.01)
     beats: list[object] = []
-    environment = ActivityEnvironment()
+    environment = called_by_writer()
     environment.on_heartbeat = lambda *details: beats.append(details)
-    decided = environment.run(activities.record_decision, decision)
+    decided = environment.run(activities.record_act, decision)
     hurried.dispose()
     assert beats
     assert decided.message == "4000 operations from nonce 1 on are sent again as they were"
@@ -341,10 +341,10 @@ def test_no_text_of_an_operator_breaks_a_decision(world: MariaWorld, action: str
     world.execute("UPDATE outbox_events SET outcome = 'DEAD', processed_at = UTC_TIMESTAMP(6) WHERE id = %s", dead)
     activities = RecordingActivities(world.engine)
     if action == "resolve":
-        ActivityEnvironment().run(activities.record_decision, messages.OperatorAct(HOST, "halt", "writer", text))
+        called_by_writer().run(activities.record_act, messages.OperatorAct(HOST, "halt", "writer", text))
     mode = "resend" if action == "resolve" else text
     decision = messages.OperatorAct(HOST, action, text, text, dead, mode)
-    decided = ActivityEnvironment().run(activities.record_decision, decision)
+    decided = called_by_writer().run(activities.record_act, decision)
     assert decided.refused.encode() == (b"'dance' is not an action that can be recorded" if action == "dance" else b"")
     acts = world.read("SELECT operator, reason FROM operator_audit WHERE action = %s", action)
     assert len(acts) == (action != "dance")
@@ -355,7 +355,7 @@ def test_no_text_of_an_operator_breaks_a_decision(world: MariaWorld, action: str
 @pytest.mark.parametrize("action", ["pause", "retry", "discard"])
 def test_no_number_of_an_operator_breaks_a_decision(world: MariaWorld, action: str, change_id: int) -> None:
     decision = messages.OperatorAct(HOST, action, "ana", "a test", change_id)
-    decided = ActivityEnvironment().run(RecordingActivities(world.engine).record_decision, decision)
+    decided = called_by_writer().run(RecordingActivities(world.engine).record_act, decision)
     assert ("there is no change" in decided.refused) == (action != "pause")
     assert world.read("SELECT change_id FROM operator_audit") == ([(None,)] if action == "pause" else [])
 
@@ -365,11 +365,11 @@ def test_one_whose_unit_somebody_holds_is_left_and_those_behind_it_are_recorded(
     submit(world, GOOD | {"entity_id": "held"})
     activities = SubmissionActivities(world.engine)
     items = [messages.Submission(change, f"key-{number}") for number, change in enumerate(changes)]
-    request = messages.Submissions(HOST, items, may_leave=True)
+    request = messages.Submissions(items, may_leave=True)
     with world.engine.connect() as other:
         other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
-        first = ActivityEnvironment().run(activities.record_submissions, request)
-    again = ActivityEnvironment().run(activities.record_submissions, request)
+        first = called_by_writer().run(activities.record_submissions, request)
+    again = called_by_writer().run(activities.record_submissions, request)
     assert [one.left for one in first] == [True, True, False]
     assert [one.left for one in again] == [False, False, False]
     assert again[2].change_id == first[2].change_id
@@ -382,15 +382,15 @@ def test_people_are_told_once_of_what_is_left_for_a_minute(world: MariaWorld) ->
     now = [0.0]
     activities = SubmissionActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
     items = [messages.Submission(GOOD | {"entity_id": "held", "payload": {"n": n}}, f"key-{n}") for n in range(3)]
-    request = messages.Submissions(HOST, items, may_leave=True)
+    request = messages.Submissions(items, may_leave=True)
     alerts = "SELECT kind, occurrences, is_open, message FROM alerts"
     told = []
     with world.engine.connect() as other:
         other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
         for now[0] in (0.0, TOLD_AFTER_SECONDS - 1, TOLD_AFTER_SECONDS, TOLD_AFTER_SECONDS + 60):
-            ActivityEnvironment().run(activities.record_submissions, request)
+            called_by_writer().run(activities.record_submissions, request)
             told.append(world.read(alerts))
-    ActivityEnvironment().run(activities.record_submissions, request)
+    called_by_writer().run(activities.record_submissions, request)
     reason = f"Changes that applications signalled could not be recorded for a minute: {LOCKED}"
     once = [("writes-refused", 3, 1, reason)]
     assert told == [[], [], once, once]
@@ -402,12 +402,12 @@ def test_people_are_told_afterwards_of_what_was_left_for_minutes_and_is_recorded
     submit(world, GOOD | {"entity_id": "held"})
     now = [0.0]
     activities = SubmissionActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
-    request = messages.Submissions(HOST, [messages.Submission(GOOD | {"entity_id": "held"}, "key")], may_leave=True)
+    request = messages.Submissions([messages.Submission(GOOD | {"entity_id": "held"}, "key")], may_leave=True)
     with world.engine.connect() as other:
         other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
-        ActivityEnvironment().run(activities.record_submissions, request)
+        called_by_writer().run(activities.record_submissions, request)
     now[0] = TOLD_AFTER_SECONDS
-    ActivityEnvironment().run(activities.record_submissions, request)
+    called_by_writer().run(activities.record_submissions, request)
     assert world.read("SELECT kind, occurrences, is_open FROM alerts") == [("writes-refused", 1, None)]
 
 
@@ -417,13 +417,13 @@ def test_people_are_told_afterwards_why_it_was(world: MariaWorld, monkeypatch: p
 
     now = [0.0]
     activities = SubmissionActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
-    request = messages.Submissions(HOST, [messages.Submission(GOOD, "key")], may_leave=True)
+    request = messages.Submissions([messages.Submission(GOOD, "key")], may_leave=True)
     with monkeypatch.context() as locked:
         locked.setattr(submissions, "record_or_leave", refuse)
         with pytest.raises(DatabaseUnavailable):
-            ActivityEnvironment().run(activities.record_submissions, request)
+            called_by_writer().run(activities.record_submissions, request)
     now[0] = TOLD_AFTER_SECONDS
-    ActivityEnvironment().run(activities.record_submissions, request)
+    called_by_writer().run(activities.record_submissions, request)
     ((message,),) = world.read("SELECT message FROM alerts")
     assert message.endswith("for a minute: the account is locked (MariaDB 4151)")
 
@@ -437,10 +437,10 @@ def test_people_are_told_of_signals_that_the_database_refuses(
     monkeypatch.setattr(submissions, "record_or_leave", refuse)
     now = [0.0]
     activities = SubmissionActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
-    request = messages.Submissions(HOST, [messages.Submission(GOOD, "key")], may_leave=True)
+    request = messages.Submissions([messages.Submission(GOOD, "key")], may_leave=True)
     for now[0] in (0.0, TOLD_AFTER_SECONDS):
         with pytest.raises(DatabaseUnavailable):
-            ActivityEnvironment().run(activities.record_submissions, request)
+            called_by_writer().run(activities.record_submissions, request)
     ((message,),) = world.read("SELECT message FROM alerts WHERE kind = 'writes-refused'")
     assert message.endswith("for a minute: table full (usually its disk) (MariaDB 1114)")
 
@@ -485,8 +485,8 @@ def test_whoever_uses_the_connection_next_waits_for_rows_as_long_as_before(world
 
 
 def test_after_a_reset_nothing_is_recorded_under_keys_that_may_be_anothers(world: MariaWorld) -> None:
-    request = messages.Submissions(HOST, [messages.Submission(GOOD, "key")], may_leave=True, original_run_id="older")
-    (recorded,) = ActivityEnvironment().run(SubmissionActivities(world.engine).record_submissions, request)
+    request = messages.Submissions([messages.Submission(GOOD, "key")], may_leave=True, original_run_id="older")
+    (recorded,) = called_by_writer().run(SubmissionActivities(world.engine).record_submissions, request)
     assert (recorded.left, recorded.after_reset) == (True, True)
     assert world.read("SELECT COUNT(*) FROM outbox_events") == [(0,)]
 

@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event
 from sqlalchemy.engine import Connection
-from temporalio.testing import ActivityEnvironment
 
 from activities.session import NOT_HERE, SessionActivities
 from oldhost_simulator.admin import Controls
@@ -21,18 +20,19 @@ from oldhost_sync.oldhost.answer_times import KNOWN_AFTER
 from oldhost_sync.oldhost.connector import Connector, SockAddress
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.policy.machine.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.actions import CloseSession, OpenSession, Probe, Send
+from oldhost_sync.policy.machine.events import OpeningPostponed, OpeningResult, SendEnded, SessionOpened
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.read.halt import read_halt
 from oldhost_sync.store.read.sessions import read_sessions
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.telemetry import WorkerMetrics
+from tests.called_by_writer import called_by_writer
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.foreign_host.host import ForeignHost
 from tests.integration.relay.listening import statements
 from tests.integration.store.writing import wait_until
-from workflows import messages
 
 pytestmark = pytest.mark.mariadb
 
@@ -55,12 +55,12 @@ def worker(world: MariaWorld, oldhost: Simulator, name: str) -> SessionActivitie
     )
 
 
-def open_session(sessions: SessionActivities, *unsettled: int) -> OpeningReported:
-    return ActivityEnvironment().run(sessions.open_session, messages.OpenSession(HOST, list(unsettled)))
+def open_session(sessions: SessionActivities, *in_doubt: int) -> OpeningResult:
+    return called_by_writer().run(sessions.open_session, OpenSession(in_doubt))
 
 
 def send(sessions: SessionActivities, epoch: int, *change_ids: int) -> SendEnded:
-    return ActivityEnvironment().run(sessions.send, messages.SendRequest(HOST, epoch, list(change_ids)))
+    return called_by_writer().run(sessions.send, Send(1, 0, epoch, change_ids))
 
 
 def test_heartbeats_leave_three_seconds_after_the_start_and_then_every_three_and_a_half(
@@ -71,7 +71,7 @@ def test_heartbeats_leave_three_seconds_after_the_start_and_then_every_three_and
     beats: list[object] = []
     sessions = worker(world, oldhost, "a")
     sessions.clock = lambda: next(clock)
-    environment = ActivityEnvironment()
+    environment = called_by_writer()
     environment.on_heartbeat = lambda *_: beats.append(None)
 
     def work() -> list[int]:
@@ -91,10 +91,9 @@ def test_a_session_is_opened_spoken_to_and_closed(world: MariaWorld, oldhost: Si
     assert answer == SessionOpened(1, "queue-a", 501)
     report = send(sessions, 1, world.record("u1"), world.record("u2"))
     assert [fate.outcome for fate in report.fates] == ["APPLIED", "APPLIED"]
-    ref = messages.SessionRef(HOST, 1)
-    probed = ActivityEnvironment().run(sessions.probe, ref)
+    probed = called_by_writer().run(sessions.probe, Probe(1))
     assert (probed.session_open, probed.expected_nonce) == (True, 503)
-    ActivityEnvironment().run(sessions.close_session, ref)
+    called_by_writer().run(sessions.close_session, CloseSession(1))
     assert not send(sessions, 1, world.record("u3")).session_open
 
 
@@ -132,7 +131,7 @@ def test_a_lost_reply_and_the_wait_for_the_settle_time_are_counted(world: MariaW
     assert sessions.metrics.settle_seconds.labels(HOST)._value.get() == postponed.wait_ms / 1000 > 0
 
 
-def test_opening_tells_the_fate_of_what_was_unsettled(world: MariaWorld, oldhost: Simulator) -> None:
+def test_opening_tells_the_fate_of_what_was_in_doubt(world: MariaWorld, oldhost: Simulator) -> None:
     sessions = worker(world, oldhost, "a")
     open_session(sessions)
     done, waiting = world.record("u1"), world.record("u2")
@@ -224,7 +223,7 @@ def test_a_halt_whose_cause_is_gone_by_the_hosts_own_count_says_so_and_one_decis
 ) -> None:
     """A host that said 1 for a while after its restart."""
     monkeypatch.setattr("activities.session.WATCH_SECONDS", 0.02)
-    monkeypatch.setattr("activities.session.HALT_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("activities.session.HALT_CHECK_SECONDS", 0.02)
     sessions = worker(world, oldhost, "a")
     with ForeignHost() as host:
         sessions._connectors[HOST] = Connector(Address(host.address, host.port), sessions.clock)

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.testing import ActivityEnvironment
 
 from activities import signal_recovery
 from activities.signal_recovery import Heartbeat, HistoryGone, RecoveryActivities, RunEvents, RunStart, SignalEvent
 from oldhost_sync.policy.limits import RETENTION_DAYS
+from tests.called_by_writer import called_by_writer
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages
 
@@ -73,9 +73,9 @@ class RetentionDays:
 
 
 def recover(world: MariaWorld, histories: RetentionDays, continued: str = "") -> messages.Recovered:
-    request = messages.Recovery(HOST, "new", "new", continued, round(NOW.timestamp() * 1000))
+    request = messages.Recovery("new", "new", continued, round(NOW.timestamp() * 1000))
     activities = RecoveryActivities(world.engine, histories)
-    return ActivityEnvironment().run(activities.recover_submissions, request)
+    return called_by_writer().run(activities.recover_submissions, request)
 
 
 def numbers(world: MariaWorld) -> list[int]:

@@ -25,7 +25,7 @@ from oldhost_sync.planner import Answer, Question, Scenario
 from oldhost_sync.planner.question import answer
 from oldhost_sync.roles.api import configure
 from oldhost_sync.settings import ApiToken, Role, Settings
-from workflows.messages import OperatorRequest
+from workflows.messages import OperatorAct
 
 HOST = "oldhost"
 
@@ -36,14 +36,14 @@ class ScriptedWriter:
 
     status: dict[str, Any] = field(default_factory=lambda: {"breaker": {"state": "CLOSED"}})
     problem: Problem | None = None
-    acts: list[tuple[str, OperatorRequest]] = field(default_factory=list)
+    acts: list[tuple[str, OperatorAct]] = field(default_factory=list)
 
     async def query(self, name: str, *arguments: object) -> Any:
         if self.problem is not None:
             raise self.problem
         return {"status": self.status, "find": {"asked": arguments}, "upcoming": [arguments]}[name]
 
-    async def update(self, name: str, request: OperatorRequest) -> str:
+    async def update(self, name: str, request: OperatorAct) -> str:
         if self.problem is not None:
             raise self.problem
         self.acts.append((name, request))

@@ -18,7 +18,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from oldhost_sync.api import limits
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import TemporalWriterLink
-from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, NoRoom, OperatorRequest, workflow_id
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, NoRoom, OperatorAct, workflow_id
 
 if TYPE_CHECKING:
     from oldhost_sync.stack.temporal import EmbeddedTemporal
@@ -48,16 +48,16 @@ class StandInWriter:
         return {"entity": [entity_type, entity_id]}
 
     @workflow.update
-    async def pause(self, request: OperatorRequest) -> str:
+    async def pause(self, request: OperatorAct) -> str:
         self.paused_by = request.operator
         return "paused"
 
     @workflow.update
-    async def resume(self, request: OperatorRequest) -> str:
+    async def resume(self, request: OperatorAct) -> str:
         return "resumed"
 
     @resume.validator
-    def check_resume(self, request: OperatorRequest) -> None:
+    def check_resume(self, request: OperatorAct) -> None:
         if not self.paused_by:
             raise ApplicationError("the writer is not paused")
 
@@ -70,7 +70,7 @@ class StandInWriter:
         self.held = held
 
     @workflow.update
-    async def flush(self, request: OperatorRequest) -> int:
+    async def flush(self, request: OperatorAct) -> int:
         self.at_work += 1
         self.at_work_most = max(self.at_work_most, self.at_work)
         await workflow.wait_condition(lambda: not self.held)
@@ -79,11 +79,11 @@ class StandInWriter:
         return 3
 
     @workflow.update
-    async def retry(self, request: OperatorRequest) -> str:
+    async def retry(self, request: OperatorAct) -> str:
         return "retried"
 
     @retry.validator
-    def check_retry(self, request: OperatorRequest) -> None:
+    def check_retry(self, request: OperatorAct) -> None:
         raise NoRoom("3 acts wait to be recorded, the first is 'flush' by ana: repeat yours in a moment")
 
 
@@ -117,9 +117,9 @@ def run_with_writer(
 def test_queries_and_acts_reach_the_writer(temporal_dev_server: EmbeddedTemporal) -> None:
     async def scenario(link: TemporalWriterLink) -> None:
         assert await link.query("find", "unit", "12B") == {"entity": ["unit", "12B"]}
-        assert await link.update("pause", OperatorRequest(operator="anna", reason="why")) == "paused"
+        assert await link.update("pause", OperatorAct(operator="anna", reason="why")) == "paused"
         assert await link.query("status") == {"paused_by": "anna"}
-        assert await link.update("flush", OperatorRequest(operator="anna")) == "flush: 3 waiting keys"
+        assert await link.update("flush", OperatorAct(operator="anna")) == "flush: 3 waiting keys"
 
     run_with_writer(temporal_dev_server, "link-answers", scenario)
 
@@ -127,7 +127,7 @@ def test_queries_and_acts_reach_the_writer(temporal_dev_server: EmbeddedTemporal
 def test_a_refusal_comes_with_the_writer_s_reason(temporal_dev_server: EmbeddedTemporal) -> None:
     async def scenario(link: TemporalWriterLink) -> None:
         with pytest.raises(Problem) as refused:
-            await link.update("resume", OperatorRequest(operator="anna"))
+            await link.update("resume", OperatorAct(operator="anna"))
         assert (refused.value.status, refused.value.content["detail"]) == (409, "the writer is not paused")
         with pytest.raises(Problem) as unknown:
             await link.query("nonsense")
@@ -141,7 +141,7 @@ def _kind(problem: Problem) -> tuple[int, str]:
     return problem.status, str(problem.content["type"]).rpartition(":")[2]
 
 
-FLUSH = OperatorRequest(operator="ana", reason="why")
+FLUSH = OperatorAct(operator="ana", reason="why")
 
 
 async def _held(server: EmbeddedTemporal, host: str) -> WorkflowHandle[Any, Any]:
@@ -294,7 +294,7 @@ def test_a_run_that_a_person_paused_in_temporal_is_told_of_as_paused_there(
                 reason="a look",
             )
         )
-        act = TemporalWriterLink("link-paused", connect).update("pause", OperatorRequest(operator="ana"))
+        act = TemporalWriterLink("link-paused", connect).update("pause", OperatorAct(operator="ana"))
         for ask in (link.query("status"), link.query("status"), act):
             with pytest.raises(Problem) as paused:
                 await ask
@@ -344,7 +344,7 @@ def test_while_temporal_is_away_it_is_not_asked_again_each_time() -> None:
         assert attempts == 1
         now = 60.0
         with pytest.raises(Problem):
-            await link.update("pause", OperatorRequest(operator="anna"))
+            await link.update("pause", OperatorAct(operator="anna"))
         assert attempts == 2
 
     asyncio.run(run())

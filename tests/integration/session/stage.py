@@ -207,7 +207,7 @@ class Stage:
         activities = RecordingActivities(self.world.engine, count=lambda _: self.begin(Process()).count())
         own_id = uuid.uuid4().hex
         decision = messages.OperatorAct(HOST, "resolve", "ada", "a test", mode=mode, decision_id=own_id)
-        decided: messages.ActRecorded = ActivityEnvironment().run(activities.record_decision, decision)
+        decided: messages.ActRecorded = ActivityEnvironment().run(activities.record_act, decision)
         return decided
 
     def begin(self, process: Process) -> Opening:

@@ -19,7 +19,12 @@ pytestmark = pytest.mark.mariadb
 
 def act(engine: Engine, action: str, *, operator: str = "ana", entity: EntityKey | None = None) -> None:
     with engine.begin() as connection:
-        decide(connection, OperatorAct(HOST, action, operator, "a look", entity=list(entity) if entity else None))
+        decide(
+            connection,
+            OperatorAct(
+                HOST, action, operator, "a look", entity_type=entity and entity[0], entity_id=entity and entity[1]
+            ),
+        )
 
 
 def found(engine: Engine) -> PersistedState:

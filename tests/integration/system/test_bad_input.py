@@ -16,7 +16,7 @@ from oldhost_sync.temporal.writer_client import WriterClient
 from tests.faults.product import Product
 from tests.integration.activities.webhook import Webhook, serving
 from tests.integration.system.changes import record
-from workflows.messages import OperatorRequest
+from workflows.messages import OperatorAct
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
@@ -43,9 +43,9 @@ async def send_half_characters(client: Client, host: str) -> None:
         await writer.signal("enqueue", {"refs": [ref]})
     for update in ("pause", "resume", "flush"):
         with contextlib.suppress(WorkflowUpdateFailedError):
-            await writer.execute_update(update, OperatorRequest(HALF, HALF))
+            await writer.execute_update(update, OperatorAct(operator=HALF, reason=HALF))
     with contextlib.suppress(WorkflowUpdateFailedError):
-        await writer.execute_update("resume", OperatorRequest("ana", "if it was paused"))
+        await writer.execute_update("resume", OperatorAct(operator="ana", reason="if it was paused"))
 
 
 def test_half_a_character_by_any_way_in_stops_nothing_and_is_told(product: Product, webhook: Webhook) -> None:
@@ -97,8 +97,8 @@ def test_the_audit_tells_the_api_s_acts_from_those_that_anybody_sends_to_tempora
             return client
 
         api = WriterClient(product.host, query_seconds=5, update_seconds=15, connect=connected, act_keys=(key,))
-        await api.update("pause", OperatorRequest("ana", "lunch", channel="api"))
-        resume = OperatorRequest("ana", "lunch is over", channel="api")
+        await api.update("pause", OperatorAct(operator="ana", reason="lunch", channel="api"))
+        resume = OperatorAct(operator="ana", reason="lunch is over", channel="api")
         await writer_handle(client, product.host).execute_update("resume", resume)
         older = {"operator": "bob", "reason": "as a sender of 0.1"}
         await writer_handle(client, product.host).execute_update("pause", older)

@@ -13,7 +13,7 @@ from oldhost_sync.credentials import EncryptionKey
 from oldhost_sync.temporal.client import data_converter, start_writer, writer_handle, writer_policy
 from tests.faults.product import Product
 from tests.integration.system.commands import oldhost_sync
-from workflows.messages import OperatorRequest
+from workflows.messages import OperatorAct
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
@@ -25,7 +25,7 @@ def test_temporal_holds_no_name_no_reason_and_no_payload_and_the_key_can_be_chan
         client = await Client.connect(product.temporal_address, data_converter=data_converter(keys))
         writer = await start_writer(client, product.host, writer_policy(product.settings))
         for act in acts:
-            await writer.execute_update(act, OperatorRequest("Secret-Ana", "Secret-Lunch"))
+            await writer.execute_update(act, OperatorAct(operator="Secret-Ana", reason="Secret-Lunch"))
         change = {"entity_type": "unit", "entity_id": "U1", "event_type": "checked_in", "payload": {"guest": guest}}
         await writer.signal("submit_change", change)
 

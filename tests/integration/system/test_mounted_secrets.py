@@ -17,7 +17,7 @@ from tests.faults.product import Product
 from tests.integration.api.conftest import a_token
 from tests.integration.system.changes import record
 from tests.mounted_secret import MountedSecret
-from workflows.messages import OperatorRequest
+from workflows.messages import OperatorAct
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes]
 
@@ -58,7 +58,7 @@ def test_an_act_under_a_key_that_was_removed_from_the_secret_is_not_verified(pro
             return client
 
         api = WriterClient(product.host, query_seconds=5, update_seconds=15, connect=connected, act_keys=(old,))
-        await api.update(next(acts), OperatorRequest("ana", "lunch", channel="api"))
+        await api.update(next(acts), OperatorAct(operator="ana", reason="lunch", channel="api"))
 
     def is_verified() -> bool:
         product.ask(lambda client: asyncio.wait_for(act(client), 60))

@@ -14,7 +14,7 @@ from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import start_writer, writer_handle, writer_policy
 from tests.faults.product import Product
-from workflows.messages import OperatorRequest
+from workflows.messages import OperatorAct
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
@@ -48,7 +48,7 @@ def test_an_operators_act_and_a_submission_do_not_wait_for_the_openings_of_other
 
     async def act(client: Client) -> None:
         writer = writer_handle(client, product.host)
-        request = OperatorRequest("ana", "maintenance")
+        request = OperatorAct(operator="ana", reason="maintenance")
         await writer.execute_update("pause", request, rpc_timeout=LIMIT)
         await writer.execute_update("submit", CHANGE, rpc_timeout=LIMIT)
 

@@ -15,7 +15,6 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
-from temporalio.testing import ActivityEnvironment
 
 from activities.session import SessionActivities
 from oldhost_simulator.simulator import Config, Simulator
@@ -24,6 +23,7 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.session_limits import SessionLimits
+from oldhost_sync.policy.machine.actions import OpenSession, Send
 from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.fates import FateTracer
@@ -32,11 +32,11 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.telemetry import WorkerMetrics
 from oldhost_sync.traces.change_spans import whole
 from oldhost_sync.traces.span import ChangeTrace, Kind, Link, Span, SpanAddress
+from tests.called_by_writer import called_by_writer
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.integration.api.conftest import TOKENS, ScriptedWriter, a_client, served
 from tests.integration.relay.listening import Listener
 from tests.monitoring.kept_spans import KeptSpans
-from workflows import messages
 
 pytestmark = pytest.mark.mariadb
 
@@ -94,16 +94,16 @@ class Way:
         if not self.epoch:
             self.epoch = self.open().epoch
         accepted = [self.world.accepted_at_ms(change_id) for change_id in change_ids]
-        request = messages.SendRequest(HOST, self.epoch, list(change_ids), accepted_at_ms=accepted)
-        return ActivityEnvironment().run(self.sessions.send, request)
+        request = Send(1, 0, self.epoch, change_ids, tuple(accepted))
+        return called_by_writer().run(self.sessions.send, request)
 
-    def open(self, *unsettled: int) -> SessionOpened:
+    def open(self, *in_doubt: int) -> SessionOpened:
         """The settle time passes at once."""
-        request = messages.OpenSession(HOST, list(unsettled))
-        opened = ActivityEnvironment().run(self.sessions.open_session, request)
+        request = OpenSession(in_doubt)
+        opened = called_by_writer().run(self.sessions.open_session, request)
         while isinstance(opened, OpeningPostponed) and opened.reason == "settle":
             self.world.age(opened.wait_ms / 1000)
-            opened = ActivityEnvironment().run(self.sessions.open_session, request)
+            opened = called_by_writer().run(self.sessions.open_session, request)
         assert isinstance(opened, SessionOpened), opened
         return opened
 

@@ -12,7 +12,7 @@ TURNS = "oldhost_sync/policy/queue/lanes.py"
 MUTANTS = (
     Mutant(
         "no send gives way",
-        (Patch("oldhost_sync/policy/machine/machine.py", "if not lane.heads or self.session.bound_list_was_cut or", "if True or"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "if not lane.heads or self.session.bound_is_cut or", "if True or"),),
         levels=(UNIT,),
     ),
     Mutant(

@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "fewer answers than submissions are believed",
-        (Patch("workflows/calls.py", "if len(answers) != len(request.items):", "if False:"),),
+        (Patch("workflows/reception.py", "if len(answers) != len(request.items):", "if False:"),),
         levels=(BY_HAND,),
     ),
     Mutant(

@@ -27,12 +27,11 @@ from oldhost_sync.policy.machine.actions import (
     Probe,
     RaiseAlert,
     RecordAlerts,
-    RecordHalt,
     Send,
     StopSends,
     Sweep,
 )
-from oldhost_sync.policy.machine.events import OpeningFailed, OpeningReported, Probed, SendEnded, SendFailed
+from oldhost_sync.policy.machine.events import OpeningFailed, OpeningResult, Probed, SendEnded, SendFailed
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.machine.session import BreakerState, Phase
@@ -138,10 +137,7 @@ class Play:
         for each, send in sorted(self.under.sends.items(), key=lambda one: overtakes and not one[1].urgent):
             if each not in self.under.reports:
                 ids = [] if each in self.under.stopped else list(send.change_ids)
-                request = messages.SendRequest(
-                    "oldhost", send.epoch, ids, send.sequence, list(send.accepted_at_ms), send.urgent
-                )
-                report = self.books.send(request, self.now_ms, reply_to)
+                report = self.books.send(replace(send, change_ids=tuple(ids)), self.now_ms, reply_to)
                 left = [ChangeResult(one, WAITING) for one in send.change_ids if not ids]
                 self.under.reports[each] = replace(report, fates=[*report.fates, *left])
             if each == number:
@@ -210,7 +206,7 @@ class Play:
         for change_id in waiting:
             self.hurried[self.books.changes[change_id].ref.key] = None
 
-    def end_open(self) -> OpeningReported:
+    def end_open(self) -> OpeningResult:
         opening, self.under.opening = self.under.opening, None
         assert opening is not None
         answer = self.books.open(opening.in_doubt, self.now_ms)
@@ -240,8 +236,7 @@ class Play:
         if fails:
             self.machine.sweep_failed(self.now_ms)
         else:
-            request = messages.OutstandingPage("oldhost", "sweep", sweep.after_id, limit, 1)
-            page = self.books.page(request, self.now_ms)
+            page = self.books.page(sweep, self.now_ms, limit)
             for ref in page.refs:
                 self.lost.pop(ref[0], None)
             self.machine.swept(list(page.changes()), page.last_id, page.more, self.now_ms)
@@ -254,9 +249,7 @@ class Play:
             self.machine.load_failed(load, self.now_ms)
             self.step()
             return
-        entity = list(load.entity) if load.entity else None
-        request = messages.OutstandingPage("oldhost", load.part.value, load.after_id, limit, entity=entity)
-        page = self.books.page(request, self.now_ms)
+        page = self.books.page(load, self.now_ms, limit)
         if load.part is Part.EMERGENCIES and not load.after_id:
             self.machine.outcomes.dead_letters = page.dead_letters
             if not self.machine.carried:
@@ -295,9 +288,9 @@ class Play:
 
     def resolve(self, mode: str = "resend") -> None:
         operators.can_resolve(self.machine)
-        unsettled = list(self.machine.in_flight.in_doubt)
-        decision = messages.OperatorAct("oldhost", "resolve", "ana", "test", mode=mode, unsettled=unsettled)
-        operators.resolve(self.machine, self.now_ms, self.books.decide(decision).fates)
+        in_doubt = list(self.machine.in_flight.in_doubt)
+        act = messages.OperatorAct("oldhost", "resolve", "ana", "test", mode=mode, in_doubt=in_doubt)
+        operators.resolve(self.machine, self.now_ms, self.books.decide(act).fates)
         self.step()
 
     # ----------------------------------------------------------------------------------------------- carrying over
@@ -401,7 +394,7 @@ class Play:
                     self.told += action.alerts
                     self.alerts += [each for each in action.alerts if not each.close or self._is_open(each.dedupe_key)]
                     self.machine.alerts.recorded()
-                case RecordHalt():
+                case messages.OperatorAct():
                     self.books.halted = self.books.halted or action.reason
         self._check()
 
@@ -478,7 +471,7 @@ class Play:
             and machine.breaker.state is BreakerState.CLOSED
         )
         sends = machine.in_flight.ordinary, len(machine.in_flight.urgent)
-        if may_send and max(sends) < SENDS_IN_FLIGHT_MAX and not machine.session.bound_list_was_cut:
+        if may_send and max(sends) < SENDS_IN_FLIGHT_MAX and not machine.session.bound_is_cut:
             idle = self._could_go()
             assert not idle, f"the scheduler idles while {idle} could go (I8)"
         if self._waits_for_a_fate() and not self.under.anything and not machine.draining:

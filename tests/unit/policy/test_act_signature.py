@@ -10,7 +10,7 @@ from oldhost_sync.policy.rules.operator_act import VALID_MS, Actor, ActSignature
 
 KEY, OTHER = "k" * 32, "o" * 32
 NOW = 1_800_000_000_000
-ACT = OperatorAct("oldhost", "flush", "anna", "the owner waits", entity=["unit", "12B"], channel="api")
+ACT = OperatorAct("oldhost", "flush", "anna", "the owner waits", entity_type="unit", entity_id="12B", channel="api")
 
 
 def signed(act: OperatorAct = ACT, key: str = KEY) -> OperatorAct:
@@ -24,7 +24,7 @@ def test_a_signed_act_has_its_channel_and_a_verified_name() -> None:
 
 
 def test_what_the_workflow_adds_is_not_signed() -> None:
-    carried = replace(signed(), decision_id="d", unsettled=[7])
+    carried = replace(signed(), decision_id="d", in_doubt=[7])
     assert actor_of(carried, [KEY], now_ms=NOW).verified
 
 
@@ -41,8 +41,8 @@ def test_the_halt_that_a_decision_names_is_signed() -> None:
         {"action": "pause"},
         {"operator": "bob"},
         {"reason": "another"},
-        {"entity": ["unit", "9"]},
-        {"entity": None},
+        {"entity_id": "9"},
+        {"entity_id": None},
         {"change_id": 7},
         {"mode": "adopt"},
         {"epoch": 3},

@@ -6,11 +6,13 @@ import pytest
 
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
 from oldhost_sync.policy.machine import operators
-from oldhost_sync.policy.machine.actions import RecordAlerts, RecordHalt
+from oldhost_sync.policy.machine.actions import RecordAlerts
 from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine, Pause
 from oldhost_sync.policy.machine.operators import Refused
 from oldhost_sync.policy.machine.session import BreakerState, Phase
+from oldhost_sync.policy.queue.pending_operation import label_of
+from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.policy.tuning import (
     ALERT_GROWS_MS,
     DEAD_LETTER_ALERTS_MAX,
@@ -52,7 +54,7 @@ def test_two_batches_are_in_flight_and_no_third(play: Play) -> None:
 
 def test_a_label_says_what_goes_and_names_no_payload(play: Play) -> None:
     play.take("TXN", "u7", payload="secret")
-    assert [send.label for send in play.under.sends.values()] == ["TXN unit u7 txn_a #1"]
+    assert [label_of(list(play.machine.in_flight))] == ["TXN unit u7 txn_a #1"]
 
 
 def test_reports_may_come_in_any_order(play: Play) -> None:
@@ -332,7 +334,7 @@ def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play)
     (list_told,) = (action for action in told_or_kept if isinstance(action, RecordAlerts))
     assert [alert.kind for alert in list_told.alerts] == ["ban", "halted"]
     assert (
-        RecordHalt("foreign", 1) in told_or_kept
+        OperatorAct("", "halt", "writer", "foreign", 1) in told_or_kept
     )  # the session may have failed to keep it: else nobody could resolve it
     operators.resolve(machine, play.now_ms)
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.OPEN, "banned by OldHost")
@@ -347,7 +349,7 @@ def test_a_halt_that_a_send_found_before_the_resolve_is_for_the_books_to_judge(p
     found = SendEnded([ChangeResult(1, BOUND)], session_open=False, halted="foreign")
     machine.send_ended(1, found, play.now_ms, epoch=machine.session.epoch)
     assert machine.breaker.state is BreakerState.HALF_OPEN
-    assert RecordHalt("foreign", None, machine.session.epoch) in machine.tell(play.now_ms)
+    assert OperatorAct("", "halt", "writer", "foreign", epoch=machine.session.epoch) in machine.tell(play.now_ms)
 
 
 # ---------------------------------------------------------------------------------------------------------- operators

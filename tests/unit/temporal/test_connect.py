@@ -28,7 +28,7 @@ from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
 from oldhost_sync.temporal.client import TemporalUnavailable, connect
 from oldhost_sync.temporal.writer_client import Cause, WriterBusy, WriterClient, WriterUnavailable
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState
-from workflows.messages import OperatorRequest
+from workflows.messages import OperatorAct
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_limit_of_temporals_does_not_open_the_circuit() -> None:
     async def run() -> None:
         link = TemporalWriterLink("oldhost", _limited)
         with pytest.raises(Problem) as busy:
-            await link.update("flush", OperatorRequest(operator="ana", reason="why"))
+            await link.update("flush", OperatorAct(operator="ana", reason="why"))
         assert str(busy.value.content["type"]).endswith("writer-busy")
         assert await link.query("status") == "answered"
 
@@ -125,7 +125,7 @@ def test_a_limit_of_temporals_does_not_open_the_circuit() -> None:
 def test_the_command_line_tells_of_a_limit_of_temporals_that_others_are_carried_out() -> None:
     writer = WriterClient("oldhost", query_seconds=5, update_seconds=5, connect=_limited)
     with pytest.raises(WriterBusy) as busy:
-        asyncio.run(writer.update("flush", OperatorRequest(operator="ana", reason="why")))
+        asyncio.run(writer.update("flush", OperatorAct(operator="ana", reason="why")))
     assert str(explain(busy.value)) == (
         "the writer is carrying out other requests: Temporal takes no more requests now "
         "(limit on in-flight updates (10)). Repeat it in a moment."
@@ -141,7 +141,7 @@ def test_an_act_that_a_busy_writer_has_not_taken_may_be_carried_out_and_nobody_i
     monkeypatch.setattr("oldhost_sync.temporal.writer_client.writer_health", runs)
     writer = WriterClient("oldhost", query_seconds=1, update_seconds=0.01, connect=_silent)
     with pytest.raises(WriterBusy) as busy:
-        asyncio.run(writer.update("flush", OperatorRequest(operator="ana", reason="why")))
+        asyncio.run(writer.update("flush", OperatorAct(operator="ana", reason="why")))
     problem = TemporalWriterLink("oldhost", _silent)._problem(busy.value)
     said = [str(explain(busy.value)), f"{problem.content['detail']} {problem.content['action']}"]
     for text in said:
@@ -154,7 +154,7 @@ def test_an_act_that_a_busy_writer_has_not_taken_may_be_carried_out_and_nobody_i
 def test_an_act_whose_answer_does_not_come_may_still_be_carried_out_and_the_command_line_says_so() -> None:
     writer = WriterClient("oldhost", query_seconds=0.01, update_seconds=0.01, connect=_silent)
     with pytest.raises(WriterUnavailable) as away:
-        asyncio.run(writer.update("pause", OperatorRequest(operator="ana", reason="why")))
+        asyncio.run(writer.update("pause", OperatorAct(operator="ana", reason="why")))
     assert away.value.may_be_done
     assert str(explain(away.value)).endswith(
         "The act may still be carried out: look at the status before you repeat it."
@@ -170,7 +170,7 @@ def test_the_api_says_so_to_who_asked_and_not_to_those_after_it(monkeypatch: pyt
         link = TemporalWriterLink("oldhost", _silent)
         for is_told in (True, False):
             with pytest.raises(Problem) as away:
-                await link.update("pause", OperatorRequest(operator="ana", reason="why"))
+                await link.update("pause", OperatorAct(operator="ana", reason="why"))
             assert ("The act may still be carried out." in str(away.value.content["detail"])) is is_told
 
     asyncio.run(run())

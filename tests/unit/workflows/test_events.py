@@ -13,7 +13,7 @@ from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.policy.machine.events import (
     OpeningHalted,
     OpeningPostponed,
-    OpeningReported,
+    OpeningResult,
     Probed,
     SendEnded,
     SessionOpened,
@@ -21,7 +21,7 @@ from oldhost_sync.policy.machine.events import (
 
 CONVERTER = DataConverter.default.payload_converter
 REF = [7, "TXN", "unit", "u1", "booking", 1_700_000_000_000]
-OPENED = SessionOpened(3, "queue", 501, [ChangeResult(6, "APPLIED", 500)], [REF], more_bound=True)
+OPENED = SessionOpened(3, "queue", 501, [ChangeResult(6, "APPLIED", 500)], [REF], bound_is_cut=True)
 SENT = SendEnded(
     [ChangeResult(7, "HELD")], False, 12.5, 900, "why", "halted", 7, [REF], [["unit", "u1", [5]]], "banned"
 )
@@ -36,9 +36,9 @@ def read(told: dict[str, Any], hint: Any) -> object:
 @pytest.mark.parametrize(
     ("event", "hint"),
     [
-        (OPENED, OpeningReported),
-        (OpeningPostponed(2000, "ban"), OpeningReported),
-        (OpeningHalted("foreign"), OpeningReported),
+        (OPENED, OpeningResult),
+        (OpeningPostponed(2000, "ban"), OpeningResult),
+        (OpeningHalted("foreign"), OpeningResult),
         (SENT, SendEnded),
         (Probed(session_open=False, expected_nonce=9), Probed),
     ],

@@ -24,7 +24,7 @@ def taking(monkeypatch: pytest.MonkeyPatch) -> Reception:
     monkeypatch.setattr("workflows.reception.workflow.info", lambda: info)
     monkeypatch.setattr("workflows.reception.workflow.in_workflow", lambda: False)
     monkeypatch.setattr("workflows.reception.now_ms", lambda: START_MS)
-    return Reception("oldhost", Machine(WriterPolicy(), START_MS), lambda: None, WriterInput("oldhost"))
+    return Reception(Machine(WriterPolicy(), START_MS), lambda: None, WriterInput("oldhost"))
 
 
 def change(number: int, size: int = 0) -> RawValue:
