@@ -77,7 +77,7 @@ def show(
             out.print(f"{label}: {text}", markup=False)
 
 
-def _fate(connection: Connection, host: str, key: str) -> change_status.Fate | None:
+def _fate(connection: Connection, host: str, key: str) -> change_status.FateView | None:
     """By key; if no change has this key and it is a number, by id."""
     fate = change_status.find_fate(connection, host, key)
     if fate is None and key.isascii() and key.isdecimal() and int(key) <= CHANGE_ID_MAX:

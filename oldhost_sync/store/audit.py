@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import func, insert, select, text
 from sqlalchemy.engine import Connection
@@ -14,7 +14,6 @@ from oldhost_sync.policy.changes import CHANGE_ID_MAX
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.columns import storable
-from oldhost_sync.store.record import HIDDEN, NUMBER, RECORD
 from oldhost_sync.store.tables import operator_audit
 
 ACTION_LENGTH_MAX = 32
@@ -23,34 +22,21 @@ DETAIL_LENGTH_MAX = 2 * TEXT_LENGTH_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """One act: what was done, by whom, why, and on which change."""
+class AuditedAct:
+    """One act: `action` (pause, resolve, discard …), who, why, and on which change. `channel`, `verified`: see
+    :class:`oldhost_sync.policy.rules.operator_act.Actor`.
+    """
 
-    __pydantic_config__ = RECORD
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "id": 5,
-        "action": "pause",
-        "operator": "anna",
-        "reason": "OldHost's operators asked for an hour without load",
-        "change_id": None,
-        "detail": {"message": "noted", "mode": None, "decision": "0f8b7c52"},
-        "created_at": "2026-05-01T12:05:00Z",
-        "channel": "api",
-        "verified": True,
-    }
-
-    act_id: int = field(metadata=NUMBER)
-    host: str = field(metadata=HIDDEN)
+    act_id: int
+    host: str
     action: str
     operator: str
     reason: str
     change_id: int | None
-    detail: dict[str, Any] | None
+    detail: Any
     created_at: datetime
     channel: str = ""
-    """api, console, command-line, temporal or writer"""
     verified: bool | None = None
-    """true: the name is that of a token; false: it is only what the sender claims"""
 
     @property
     def way(self) -> str:
@@ -90,7 +76,7 @@ def _kept(value: Any) -> Any:
     return storable(value, DETAIL_LENGTH_MAX) if isinstance(value, str) else value
 
 
-def current_pause(connection: Connection, host: str) -> AuditEntry | None:
+def current_pause(connection: Connection, host: str) -> AuditedAct | None:
     """The pause in force; None if the last such act was a `resume`, or there was none.
 
     The last act is found by id, not by time: the database's clock may be set back.
@@ -99,7 +85,7 @@ def current_pause(connection: Connection, host: str) -> AuditEntry | None:
     last = select(func.max(acts.id)).where(acts.host == host, acts.action.in_(("pause", "resume")))
     statement = select(operator_audit).where(acts.id == last.scalar_subquery())
     row = connection.execute(statement).one_or_none()
-    return AuditEntry(*row) if row is not None and row.action == "pause" else None
+    return AuditedAct(*row) if row is not None and row.action == "pause" else None
 
 
 def list_acts(
@@ -110,7 +96,7 @@ def list_acts(
     before_id: int | None = None,
     action: str | None = None,
     change_id: int | None = None,
-) -> list[AuditEntry]:
+) -> list[AuditedAct]:
     """Newest first, optionally of one kind or about one change; the next page is the one with the last id as
     `before_id`.
     """
@@ -121,4 +107,4 @@ def list_acts(
             statement = statement.where(column == value)
     if before_id is not None:
         statement = statement.where(acts.id < before_id)
-    return [AuditEntry(*row) for row in connection.execute(statement)]
+    return [AuditedAct(*row) for row in connection.execute(statement)]

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.engine import Connection
@@ -20,7 +20,6 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.completion import UNKNOWN, payload_hash
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING
-from oldhost_sync.store.record import KEY, RECORD
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
     entities,
@@ -139,79 +138,20 @@ _UNITS_OF_STATUS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledOfEntity:
-    """A change that is scheduled for later."""
+class UnitView:
+    """One unit as it is shown, without its payloads; `sync_status`: see store/read/entities.py.
 
-    __pydantic_config__ = RECORD
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "idempotency_key": KEY,
-        "event_type": "door_code_changed",
-        "not_before": "2026-12-24T14:00:00Z",
-        "created_at": "2026-05-01T12:00:50Z",
-    }
-
-    idempotency_key: str
-    event_type: str
-    not_before: datetime
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeOfEntity:
-    """One of the entity's latest changes."""
-
-    __pydantic_config__ = RECORD
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "change_id": 4712,
-        "idempotency_key": "booking-2093-checked-in",
-        "event_type": "checked_in",
-        "priority_class": "TXN",
-        "accepted_at": "2026-05-01T12:00:30Z",
-        "outcome": "DEAD",
-        "processed_at": "2026-05-01T12:01:03Z",
-        "nonce": 502,
-        "error": "no such guest",
-    }
-
-    change_id: int
-    idempotency_key: str
-    event_type: str
-    priority_class: str
-    accepted_at: datetime
-    outcome: str | None
-    processed_at: datetime | None
-    nonce: int | None
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A unit as applications show it: the newest accepted state, and whether OldHost has it."""
-
-    __pydantic_config__ = RECORD
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "id": "12B",
-        "name": "Seaview 12",
-        "property_id": "seaview",
-        "status": "Clean",
-        "sync_status": "SYNCED",
-        "synced_at": "2026-05-01T12:01:02Z",
-        "newest_change_id": 4711,
-        "synced_change_id": 4711,
-        "updated_at": "2026-05-01T12:00:00Z",
-    }
+    `synced_at`, `synced_change_id`: when OldHost last applied a change of the unit, and its newest applied change.
+    """
 
     id: str
     name: str | None
     property_id: str | None
     status: str | None
     sync_status: str
-    """PENDING_SYNC, SYNCED or SYNC_FAILED"""
     synced_at: datetime | None
-    """When OldHost last applied a state of this unit"""
     newest_change_id: int | None
     synced_change_id: int | None
-    """The newest change whose state OldHost has"""
     updated_at: datetime
 
 
@@ -230,11 +170,11 @@ class UnitList:
     the last may be empty.
     """
 
-    units: list[Unit]
+    units: list[UnitView]
     next_after: str | None
 
 
-def find_unit(connection: Connection, host: str, unit_id: str) -> Unit | None:
+def find_unit(connection: Connection, host: str, unit_id: str) -> UnitView | None:
     found = _views(connection, "u.host = :host AND u.id = :id", {"host": host, "id": unit_id})
     return found[0] if found else None
 
@@ -245,7 +185,7 @@ def list_units(
     """At most `limit` units in id order, after `after_id`. It reads about LOOKED_AT_MAX units at most, so it may return
     fewer than `limit`, or none.
     """
-    found: list[Unit] = []
+    found: list[UnitView] = []
     after: str | None = after_id or ""
     looked_at, chunk = 0, limit + 1
     while after is not None and len(found) <= limit and looked_at < LOOKED_AT_MAX:
@@ -259,7 +199,7 @@ def list_units(
 
 def _chunk(
     connection: Connection, host: str, wanted: UnitFilter, after: str, size: int
-) -> tuple[list[Unit], str | None]:
+) -> tuple[list[UnitView], str | None]:
     """At most `size` units that may match, and where to continue; None at the end."""
     values: dict[str, Any] = {"host": host, "after": after, "limit": size}
     candidates = _UNITS_OF_STATUS.get(wanted.sync_status or "")
@@ -277,12 +217,12 @@ def _chunk(
     return seen, ids[-1] if len(ids) == size else None
 
 
-def _views(connection: Connection, condition: str, values: dict[str, Any]) -> list[Unit]:
+def _views(connection: Connection, condition: str, values: dict[str, Any]) -> list[UnitView]:
     query = text(f"{_UNIT} WHERE {condition} ORDER BY u.id{' LIMIT :limit' if 'limit' in values else ''}")
     if "ids" in values:
         query = query.bindparams(bindparam("ids", expanding=True))
     shown = query.columns(synced_at=UtcDateTime(), updated_at=UtcDateTime())
-    return [Unit(**row._mapping) for row in connection.execute(shown, values)]  # noqa: SLF001 - a row by name
+    return [UnitView(**row._mapping) for row in connection.execute(shown, values)]  # noqa: SLF001 - a row by name
 
 
 # ----------------------------------------------------------------------------------------------------------- one entity
@@ -363,58 +303,26 @@ _DEAD = text(
 
 @dataclass(slots=True)
 class KeyComparison:
-    """One coalescing key: what the application shows, and what OldHost has."""
+    """One coalescing key. `equal`: None if OldHost's state is not known (never applied, or its answer was lost).
 
-    __pydantic_config__ = RECORD
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "event_type": "unit_status_changed",
-        "is_shown": True,
-        "change_id": 4711,
-        "nonce": 501,
-        "applied_at": "2026-05-01T12:01:02Z",
-        "equal": True,
-        "shown": None,
-        "at_oldhost": None,
-    }
+    `shown` and `at_oldhost`: the payloads; `at_oldhost` is also None if the change with that payload is no longer kept.
+    """
 
     event_type: str
     is_shown: bool
-    """Whether the application shows a state of this key"""
     change_id: int | None = None
-    """The change that OldHost applied last"""
     nonce: int | None = None
     applied_at: datetime | None = None
     equal: bool | None = None
-    """Whether both are equal; null: it is not known what OldHost has"""
     shown: dict[str, Any] | None = None
-    """The payload that is shown, if payloads were requested"""
     at_oldhost: dict[str, Any] | None = None
-    """The payload that OldHost has, if payloads were requested"""
 
 
 @dataclass(slots=True)
-class Entity:
-    """What the application shows, what OldHost has, and which changes are still outstanding."""
-
-    __pydantic_config__ = RECORD
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "entity_type": "unit",
-        "entity_id": "12B",
-        "name": "Seaview 12",
-        "property_id": "seaview",
-        "status": "Clean",
-        "sync_status": "SYNC_FAILED",
-        "newest_change_id": 4713,
-        "updated_at": "2026-05-01T12:00:45Z",
-        "keys": [KeyComparison.EXAMPLE],
-        "outstanding": 1,
-        "held": 1,
-        "dead_letters": [4712],
-        "scheduled": [ScheduledOfEntity.EXAMPLE],
-        "changes": [ChangeOfEntity.EXAMPLE],
-        "writer": {"entity_type": "unit", "entity_id": "12B", "changes": [], "dead_letters": [4712]},
-        "note": None,
-    }
+class EntityView:
+    """`outstanding`: changes without a fate (at most COUNTED_MAX are counted); `held`: those of them behind a dead
+    letter. `dead_letters`: the oldest ids. `changes` and `scheduled`: as :func:`read_entity` returns them.
+    """
 
     entity_type: str
     entity_id: str
@@ -422,28 +330,19 @@ class Entity:
     property_id: str | None
     status: str | None
     sync_status: str
-    """PENDING_SYNC, SYNCED or SYNC_FAILED"""
     newest_change_id: int | None
     updated_at: datetime
     keys: list[KeyComparison]
     outstanding: int
-    """Changes without a fate; counting stops at 10,000"""
     held: int
-    """How many of these are TXN changes behind a dead letter"""
     dead_letters: list[int]
-    """The oldest 20 undecided dead letters"""
-    scheduled: list[ScheduledOfEntity] = field(default_factory=list)
-    changes: list[ChangeOfEntity] = field(default_factory=list)
-    """The latest 20"""
-    writer: dict[str, Any] | None = None
-    """Where its changes are in the writer; null: see `note`"""
-    note: str | None = None
-    """Why `writer` is missing"""
+    scheduled: list[dict[str, Any]] = field(default_factory=list)
+    changes: list[dict[str, Any]] = field(default_factory=list)
 
 
 def compare_entity(
     connection: Connection, host: str, entity_type: str, entity_id: str, *, payloads: bool
-) -> Entity | None:
+) -> EntityView | None:
     """None if no change of the entity was ever accepted or scheduled. With only scheduled ones, it has no keys yet."""
     found = read_entity(connection, host, entity_type, entity_id)
     shadow = found["shadow"]
@@ -454,7 +353,7 @@ def compare_entity(
     dead = [int(each) for each in connection.execute(_DEAD, named | {"limit": DEAD_LETTERS_SHOWN}).scalars()]
     counted = named | {"limit": COUNTED_MAX}
     columns = ("name", "property_id", "status", "newest_change_id")
-    return Entity(
+    return EntityView(
         entity_type,
         entity_id,
         **{column: shadow.get(column) for column in columns},
@@ -464,8 +363,8 @@ def compare_entity(
         outstanding=connection.execute(_OUTSTANDING, counted).scalar_one(),
         held=connection.execute(_HELD, counted | {"dead": dead[0]}).scalar_one() if dead else 0,
         dead_letters=dead,
-        scheduled=[ScheduledOfEntity(**each) for each in found["scheduled"]],
-        changes=[ChangeOfEntity(**each) for each in found["changes"]],
+        scheduled=found["scheduled"],
+        changes=found["changes"],
     )
 
 

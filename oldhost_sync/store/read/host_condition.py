@@ -15,13 +15,13 @@ from sqlalchemy import bindparam, exists, func, select, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
-from oldhost_sync.store.audit import AuditEntry, current_pause
+from oldhost_sync.store.audit import AuditedAct, current_pause
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
 from oldhost_sync.store.outbox.books import read_books
 from oldhost_sync.store.read import late_emergencies
 from oldhost_sync.store.read.halt import HaltDecision, read_decision
-from oldhost_sync.store.read.sessions import HostSession, Process, read_newest_session, read_workers
+from oldhost_sync.store.read.sessions import Process, SessionView, read_newest_session, read_workers
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
     alerts,
@@ -172,12 +172,12 @@ class HostCondition:
     """
 
     ledger: dict[str, Any] | None
-    pause: AuditEntry | None
+    pause: AuditedAct | None
     alerts: list[RaisedAlert]
     open_alerts: int
     bound: list[dict[str, Any]]
     oldest_waiting_at: datetime | None
-    session: HostSession | None = None
+    session: SessionView | None = None
     ban: Ban | None = None
     decision: HaltDecision | None = None
     workers: Sequence[Process] = ()

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.store.alerts import newest_sequence
-from oldhost_sync.store.audit import AuditEntry, current_pause
+from oldhost_sync.store.audit import AuditedAct, current_pause
 from oldhost_sync.store.intake.rules import rules_of
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.outbox.outstanding_changes import dead_letters, outstanding_page
@@ -34,7 +34,7 @@ class PersistedState:
     `alert_sequence`: the number of its newest alert.
     """
 
-    pause: AuditEntry | None
+    pause: AuditedAct | None
     ban_left_ms: int | None
     dead_letters: int
     alert_sequence: int
@@ -53,7 +53,7 @@ def read_persisted_state(connection: Connection, host: str) -> PersistedState:
     )
 
 
-def blockers(connection: Connection, host: str) -> tuple[AuditEntry | None, bool]:
+def blockers(connection: Connection, host: str) -> tuple[AuditedAct | None, bool]:
     """The pause, if the writer is paused (with who paused it); and whether the ledger is halted."""
     halted = connection.execute(select(nonce_ledger.c.halted).where(nonce_ledger.c.host == host)).scalar()
     return current_pause(connection, host), halted is not None

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.store.columns import like_pattern
-from oldhost_sync.store.record import RECORD
 
 # The most hits of each kind.
 HITS_MAX = 10
@@ -42,25 +40,11 @@ _PROPERTY = text(
 
 
 @dataclass(frozen=True, slots=True)
-class SearchHit:
-    """One search result. Which fields are set depends on its kind."""
-
-    __pydantic_config__ = RECORD
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "kind": "entity",
-        "found_by": "name",
-        "title": "unit/12B Seaview 12",
-        "change_id": None,
-        "idempotency_key": None,
-        "entity_type": "unit",
-        "entity_id": "12B",
-        "property_id": None,
-    }
+class Hit:
+    """`kind`: change, scheduled, entity or property; `found_by`: id, key, name or property."""
 
     kind: str
-    """change, scheduled, entity or property"""
     found_by: str
-    """id, key, name or property"""
     title: str
     change_id: int | None = None
     idempotency_key: str | None = None
@@ -69,10 +53,10 @@ class SearchHit:
     property_id: str | None = None
 
 
-def search(connection: Connection, host: str, wanted: str) -> list[SearchHit]:
+def search(connection: Connection, host: str, wanted: str) -> list[Hit]:
     """What `wanted` names: complete matches first, then units that begin with it. At most about 40."""
     values = {"host": host, "text": wanted, "beginning": like_pattern(wanted), "limit": HITS_MAX}
-    hits: list[SearchHit] = []
+    hits: list[Hit] = []
     if wanted.isascii() and wanted.isdecimal() and len(wanted) < 20 and int(wanted) <= ID_MAX:
         hits += _changes(connection, "id", {"host": host, "id": int(wanted)})
     hits += _changes(connection, "key", values)
@@ -80,24 +64,24 @@ def search(connection: Connection, host: str, wanted: str) -> list[SearchHit]:
         hits.append(_hit_of_change("scheduled", "key", row, None))
     hits += _entities(connection, host, wanted, values)
     if connection.execute(_PROPERTY, values).first() is not None:
-        hits.append(SearchHit("property", "property", wanted, property_id=wanted))
+        hits.append(Hit("property", "property", wanted, property_id=wanted))
     return hits
 
 
-def _changes(connection: Connection, found_by: str, values: dict[str, object]) -> list[SearchHit]:
+def _changes(connection: Connection, found_by: str, values: dict[str, object]) -> list[Hit]:
     rows = connection.execute(_BY_ID if found_by == "id" else _BY_KEY, values)
     return [_hit_of_change("change", found_by, row, row.id) for row in rows]
 
 
-def _hit_of_change(kind: str, found_by: str, row: object, change_id: int | None) -> SearchHit:
+def _hit_of_change(kind: str, found_by: str, row: object, change_id: int | None) -> Hit:
     named = {name: getattr(row, name) for name in ("idempotency_key", "entity_type", "entity_id")}
     title = f"{named['entity_type']}/{named['entity_id']} {getattr(row, 'event_type')}"  # noqa: B009 - a row's column
-    return SearchHit(kind, found_by, title, change_id=change_id, **named)
+    return Hit(kind, found_by, title, change_id=change_id, **named)
 
 
-def _entities(connection: Connection, host: str, wanted: str, values: dict[str, object]) -> list[SearchHit]:
+def _entities(connection: Connection, host: str, wanted: str, values: dict[str, object]) -> list[Hit]:
     """The entities found: complete ids first, and no entity twice."""
-    found: dict[tuple[str, str], SearchHit] = {}
+    found: dict[tuple[str, str], Hit] = {}
     if match := TYPE_AND_ID.fullmatch(wanted):
         if match[1] == "unit":
             return _entities(
@@ -113,6 +97,6 @@ def _entities(connection: Connection, host: str, wanted: str, values: dict[str, 
     return list(found.values())
 
 
-def _entity_hit(entity_type: str, entity_id: str, found_by: str, name: str | None) -> SearchHit:
+def _entity_hit(entity_type: str, entity_id: str, found_by: str, name: str | None) -> Hit:
     title = f"{entity_type}/{entity_id}" + (f" {name}" if name else "")
-    return SearchHit("entity", found_by, title, entity_type=entity_type, entity_id=entity_id)
+    return Hit("entity", found_by, title, entity_type=entity_type, entity_id=entity_id)

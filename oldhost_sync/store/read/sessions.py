@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import Boolean, Float, text
 from sqlalchemy.engine import Connection
@@ -18,7 +18,6 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.plain_text import instant
 from oldhost_sync.policy.rules.alert_kinds import Severity
 from oldhost_sync.store.columns import UtcDateTime
-from oldhost_sync.store.record import HIDDEN, RECORD
 from oldhost_sync.store.workers import IS_AT_WORK, SESSIONS_KEPT, SILENT_SECONDS_MAX
 
 # ------------------------------------------------------------------------------------------------------------ processes
@@ -39,26 +38,18 @@ _RELAY = text(
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    __pydantic_config__ = RECORD
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "name": "worker-1",
-        "seen_at": "2026-05-01T12:01:00Z",
-        "at_work": True,
-        "has_left": False,
-        "knows_release": 1,
-    }
+    """`seen_at`: its last report; for a relay, when its lease ends. `has_left`: it reported that it stops; without
+    that, a process that is not at work was killed, is frozen, or can't reach the database. `knows_release`: the newest
+    release of the writer's decisions that a worker can begin; None: of a relay.
+    `round_trip_ms`: to MariaDB, as a worker measured it last.
+    """
 
     name: str
     seen_at: datetime
-    """When a worker last reported; for a relay, until when its lease is valid"""
     at_work: bool
     has_left: bool = False
-    """Whether it reported a normal exit; a process that is neither at work nor has left was killed, is frozen, or is
-    cut off
-    """
     knows_release: int | None = None
-    """For a worker: the newest release of the writer's decisions with which it begins a run"""
-    round_trip_ms: float | None = field(default=None, metadata=HIDDEN)
+    round_trip_ms: float | None = None
 
 
 def read_workers(connection: Connection, host: str) -> list[Process]:
@@ -100,10 +91,8 @@ _LEDGER = text(
 
 
 @dataclass(frozen=True, slots=True)
-class SessionOperations:
-    """What the ledger's newest operations show about a session."""
-
-    __pydantic_config__ = RECORD
+class Operations:
+    """The operations of one epoch in the ledger. `sent_again`: sent more than once, as after a lost reply."""
 
     operations: int
     first_nonce: int
@@ -111,39 +100,25 @@ class SessionOperations:
     began_at: datetime
     last_at: datetime
     sent_again: int
-    """Operations sent more than once, for example after a lost reply"""
     in_doubt: int
 
 
 @dataclass(frozen=True, slots=True)
-class HostSession:
-    """One session. A field is null if its worker did not report the value."""
+class SessionView:
+    """One session. What its worker did not record is None. `operations` None: it bound none of the newest operations.
 
-    __pydantic_config__ = RECORD
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "epoch": 3,
-        "owner": "worker-1",
-        "opened_at": "2026-05-01T11:40:00Z",
-        "opened_at_nonce": 480,
-        "ended_at": None,
-        "ended_because": None,
-        "lost_replies": 0,
-        "successor_at": None,
-        "operations": None,
-    }
+    `successor_at`: when the next session began; this one ended before.
+    """
 
     epoch: int
     owner: str | None = None
-    """The worker that held it"""
     opened_at: datetime | None = None
     opened_at_nonce: int | None = None
     ended_at: datetime | None = None
     ended_because: str | None = None
     lost_replies: int | None = None
     successor_at: datetime | None = None
-    """When the next session began; this one had ended by then"""
-    operations: SessionOperations | None = None
-    """null: none of the newest 5,000 operations belong to it"""
+    operations: Operations | None = None
 
     @property
     def began_at(self) -> datetime | None:
@@ -151,29 +126,11 @@ class HostSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
-    """Sessions, newest first. `epoch` and `owner` are from the ledger; the ban is the most recent one."""
+class SessionList:
+    """The newest epoch first. `epoch`, `owner`: of the ledger. `banned_at`, `banned_until`: of the last ban.
 
-    __pydantic_config__ = RECORD
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "epoch": 3,
-        "owner": "worker-1",
-        "banned_at": None,
-        "banned_until": None,
-        "halted": None,
-        "updated_at": "2026-05-01T12:01:03Z",
-        "relay": {
-            "name": "relay-1",
-            "seen_at": "2026-05-01T12:01:20Z",
-            "at_work": True,
-            "has_left": False,
-            "knows_release": None,
-        },
-        "workers": [Process.EXAMPLE],
-        "sessions": [HostSession.EXAMPLE],
-        "sessions_of_a_day": 3,
-        "lost_replies_of_a_day": 2,
-    }
+    `sessions_of_a_day`, `lost_replies_of_a_day`: of the sessions that were opened in the last 24 hours.
+    """
 
     epoch: int | None = None
     owner: str | None = None
@@ -183,24 +140,23 @@ class Sessions:
     updated_at: datetime | None = None
     relay: Process | None = None
     workers: list[Process] = field(default_factory=list)
-    """The workers of the last day, at most 20; those at work first"""
-    sessions: list[HostSession] = field(default_factory=list)
+    sessions: list[SessionView] = field(default_factory=list)
     sessions_of_a_day: int = 0
     lost_replies_of_a_day: int = 0
 
 
-def read_newest_session(connection: Connection, host: str) -> HostSession | None:
+def read_newest_session(connection: Connection, host: str) -> SessionView | None:
     """The newest session, as its worker recorded it; None if there is no record yet."""
     row = connection.execute(_RECORDED, {"host": host, "limit": 1}).one_or_none()
-    return None if row is None else HostSession(**row._mapping)  # noqa: SLF001
+    return None if row is None else SessionView(**row._mapping)  # noqa: SLF001
 
 
-def read_sessions(connection: Connection, host: str) -> Sessions:
+def read_sessions(connection: Connection, host: str) -> SessionList:
     """The sessions, with the ledger's newest NONCES_LOOKED_AT operations."""
     values = {"host": host}
     ledger = connection.execute(_LEDGER, values).one_or_none()
     day = connection.execute(_LAST_DAY, values).one()
-    return Sessions(
+    return SessionList(
         **({} if ledger is None else dict(ledger._mapping)),  # noqa: SLF001 - a row by name
         relay=read_relay(connection, host),
         workers=read_workers(connection, host),
@@ -210,19 +166,19 @@ def read_sessions(connection: Connection, host: str) -> Sessions:
     )
 
 
-def _sessions(connection: Connection, values: dict[str, str]) -> list[HostSession]:
+def _sessions(connection: Connection, values: dict[str, str]) -> list[SessionView]:
     """The workers' records and the ledger's operations, joined by the epoch; the newest first."""
     bounds = {"looked_at": NONCES_LOOKED_AT, "limit": SESSIONS_SHOWN}
-    operations: dict[int, SessionOperations] = {}
+    operations: dict[int, Operations] = {}
     for row in connection.execute(_EPOCHS, values | bounds):
         epoch, *rest = row
-        operations[epoch] = SessionOperations(*rest)
+        operations[epoch] = Operations(*rest)
     recorded = {row.epoch: row for row in connection.execute(_RECORDED, values | {"limit": SESSIONS_SHOWN})}
-    found: list[HostSession] = []
+    found: list[SessionView] = []
     successor_at: datetime | None = None
     for epoch in sorted(recorded.keys() | operations.keys(), reverse=True)[:SESSIONS_SHOWN]:
         own: dict[str, Any] = dict(recorded[epoch]._mapping) if epoch in recorded else {"epoch": epoch}  # noqa: SLF001
-        view = HostSession(**own, successor_at=successor_at, operations=operations.get(epoch))
+        view = SessionView(**own, successor_at=successor_at, operations=operations.get(epoch))
         found.append(view)
         successor_at = view.began_at or successor_at
     return found
