@@ -22,8 +22,8 @@ _CHANGES = (
     ),
     (
         "oldhost_sync/policy/machine/machine.py",
-        "if self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:",
-        f"if self.in_flight.ordinary >= (1 if self.release >= {NEXT} else SENDS_IN_FLIGHT_MAX):",
+        "bound_is_cut or self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:",
+        f"bound_is_cut or self.in_flight.ordinary >= (1 if self.release >= {NEXT} else SENDS_IN_FLIGHT_MAX):",
     ),
 )
 
