@@ -103,11 +103,11 @@ def _rank(folder: str) -> int:
 
 
 @pytest.fixture(scope="session")
-def mariadb_server() -> Iterator[PrivateMariaDB]:
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMariaDB]:
     """One MariaDB for the session. A test that stops or kills it starts it again; its port stays the same."""
-    from tests.conformance.private_mariadb import private_mariadb
+    from tests.conformance.private_mariadb import PrivateMariaDB
 
-    with private_mariadb() as server:
+    with PrivateMariaDB(tmp_path_factory.mktemp("mariadb")) as server:
         yield server
 
 

@@ -7,7 +7,6 @@ accounts may do has tests of its own.
 from __future__ import annotations
 
 import getpass
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,16 +22,6 @@ from oldhost_sync.store.schema_migration import DEFAULT_HOST, migrate
 from oldhost_sync.store.tables import metadata
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.database_pool import DatabasePool
-
-# A commit waits for the disk, here for 4 ms and in memory for 0.1 ms. What a killed server has written is kept by both.
-_IN_MEMORY = Path("/dev/shm")
-_FREE_BYTES_MIN = 4 * 2**30  # for the servers of all of a run's processes; a container may have 64 MiB
-
-
-def folder_for_servers() -> Path | None:
-    """A file system in memory, if there is one with room; None: where temporary files are."""
-    has_room = _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free >= _FREE_BYTES_MIN
-    return _IN_MEMORY if has_room else None
 
 
 class PrivateMariaDB(EmbeddedMariaDB):
@@ -122,7 +111,7 @@ class PrivateMariaDB(EmbeddedMariaDB):
 def private_mariadb(binlog_format: str = "") -> Iterator[PrivateMariaDB]:
     """A server that a test may stop and kill as it likes; with a binary log, if its format is given."""
     with (
-        tempfile.TemporaryDirectory(prefix="oldhost-sync-db-", dir=folder_for_servers()) as folder,
+        tempfile.TemporaryDirectory(prefix="oldhost-sync-db-") as folder,
         PrivateMariaDB(Path(folder), binlog_format) as server,
     ):
         yield server
