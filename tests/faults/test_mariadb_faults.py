@@ -17,7 +17,7 @@ from oldhost_sync.store.errors import RETRIABLE_ERRORS, CommitUncertain, Databas
 from tests.faults import transactions
 from tests.faults.database_proxy import Action, DatabaseProxy
 from tests.faults.product import connect_database
-from tests.integration.store.writing import wait_until
+from tests.integration.store.writing import LOCK_WAITS, wait_until
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.timeout(60)]
 
@@ -41,7 +41,7 @@ def rival(database: DatabaseUrls) -> Iterator[Rival]:
 def waiting(server: EmbeddedMariaDB) -> list[int]:
     """The connections that wait for another one's lock."""
     with server._root() as root:
-        root.execute("SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
+        root.execute(LOCK_WAITS)
         return [row[0] for row in root.fetchall()]
 
 

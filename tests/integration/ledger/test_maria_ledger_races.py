@@ -23,7 +23,7 @@ from oldhost_sync.store.outbox.pending_fates import write_pending_fates
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import register
+from tests.integration.store.writing import LOCK_WAITS, register
 
 pytestmark = pytest.mark.mariadb
 
@@ -72,7 +72,7 @@ def test_trap_10_a_change_committed_while_its_units_older_one_is_recorded_keeps_
 
 def wait_until_somebody_waits_for_a_lock(world: MariaWorld) -> None:
     for _ in range(20):
-        if world.read("SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"):
+        if world.read(LOCK_WAITS):
             return
         threading.Event().wait(0.12)  # the server looks anew only when nobody has asked for 0.1 s
     raise AssertionError("nobody waits")
