@@ -167,7 +167,7 @@ class Dispatcher:
         """`stops`: what only an operator could end when the page was asked for."""
         machine = self._machine
         if isinstance(page, NoResult):
-            machine.sweep_failed(now_ms())
+            machine.sweeping.fail(now_ms())
             return
         if self._relayed.waiting:  # what was relayed before the page was read has come before it: it is missing no more
             await workflow.wait_condition(lambda: not self._relayed.waiting)

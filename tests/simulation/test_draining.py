@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oldhost_sync.policy.machine.events import OpeningPostponed
+from oldhost_sync.policy.machine.session import Phase
 from tests.simulation.operator_fuzzer import OperatorFuzzer
 from tests.simulation.shape import Shape
 from tests.simulation.workflow_run import payload_of
@@ -36,6 +37,7 @@ def test_a_run_ends_soon_though_temporals_clock_was_set_back_and_the_database_is
     assert policy is not None
     assert run is not None
     world.temporal_offset -= 7200.0
+    run.instance.machine.session.phase = Phase.OPENING
     run.instance.machine.opening_ended(OpeningPostponed(500, "unreachable"), round(run.time() * 1000))
     runs, timers = world.temporal.runs, world.temporal.timers
     world.temporal.signal_with_start("configure", payload_of(replace(policy, sweep_ms=60_000)))

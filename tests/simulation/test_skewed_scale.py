@@ -17,8 +17,9 @@ import pytest
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
 from oldhost_sync.policy.machine import operators, snapshot
 from oldhost_sync.policy.machine.actions import Action
-from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed, OpeningResult, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.session import Phase
 from oldhost_sync.policy.tuning import WriterPolicy
 from tests.unit.policy.play import START_MS
 
@@ -48,6 +49,12 @@ def calls_of(act: Callable[[], Any]) -> tuple[int, Any]:
     return count, result
 
 
+def opening_ends(machine: Machine, event: OpeningResult, now_ms: int) -> None:
+    """As if one had been requested."""
+    machine.session.phase = Phase.OPENING
+    machine.opening_ended(event, now_ms)
+
+
 class Activations:
     """A machine under events; each is one activation, and the worst of them is kept."""
 
@@ -73,7 +80,7 @@ class Activations:
     def open(self) -> None:
         self.happen(
             "opened",
-            lambda machine: machine.opening_ended(SessionOpened(1, "queue", 1), self.now_ms),
+            lambda machine: opening_ends(machine, SessionOpened(1, "queue", 1), self.now_ms),
         )
 
     def enqueue(self, refs: list[ChangeRef]) -> None:
@@ -121,7 +128,7 @@ SHAPES = {
 
 
 def ban(machine: Machine, now_ms: int) -> None:
-    machine.opening_ended(OpeningPostponed(900_000, "ban"), now_ms)
+    opening_ends(machine, OpeningPostponed(900_000, "ban"), now_ms)
 
 
 def renew(activations: Activations) -> None:
@@ -133,7 +140,7 @@ def renew(activations: Activations) -> None:
 MISHAPS: dict[str, Callable[[Activations], object]] = {
     "ban": lambda a: a.happen("ban", lambda machine: ban(machine, a.now_ms)),
     "pause": lambda a: a.happen("pause", lambda machine: operators.pause(machine, "op", "why")),
-    "halt": lambda a: a.happen("halt", lambda machine: machine.opening_ended(OpeningHalted("why"), a.now_ms)),
+    "halt": lambda a: a.happen("halt", lambda machine: opening_ends(machine, OpeningHalted("why"), a.now_ms)),
     "continue-as-new": renew,
 }
 

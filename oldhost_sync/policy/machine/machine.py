@@ -344,13 +344,17 @@ class Machine:
         if missed:
             self.alerts.strays(missed, last_id, now_ms)
 
-    def sweep_failed(self, now_ms: int) -> None:
-        self.sweeping.fail(now_ms)
-
     # ------------------------------------------------------------------------------------------------ opening a session
 
     def opening_ended(self, event: OpeningResult | OpeningFailed, now_ms: int) -> None:
-        """A session is open, or must wait, or must not be opened."""
+        """A session is open, or must wait, or must not be opened. If the event can't be handled, none is open."""
+        try:
+            self._follow_opening(event, now_ms)
+        finally:
+            if self.session.phase is Phase.OPENING:
+                self.link.move(Event.REFUSED)
+
+    def _follow_opening(self, event: OpeningResult | OpeningFailed, now_ms: int) -> None:
         match event:
             case SessionOpened():
                 self._opened(event, now_ms)
@@ -362,8 +366,7 @@ class Machine:
                 self._postponed(event, now_ms)
             case OpeningFailed():
                 self.link.move(Event.POSTPONED)
-                why = f": {event.why}" if event.why else ""
-                self.progress.said(f"failure: opening a session failed{why}")
+                self.progress.said("failure: opening a session failed" + (f": {event.why}" if event.why else ""))
                 self._open_later(self.link.growing_pause_ms, "failure", now_ms)
 
     def _opened(self, event: SessionOpened, now_ms: int) -> None:

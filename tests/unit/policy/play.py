@@ -234,7 +234,7 @@ class Play:
         sweep, self.under.sweep = self.under.sweep, None
         assert sweep is not None
         if fails:
-            self.machine.sweep_failed(self.now_ms)
+            self.machine.sweeping.fail(self.now_ms)
         else:
             page = self.books.page(sweep, self.now_ms, limit)
             for ref in page.refs:

@@ -18,6 +18,7 @@ from oldhost_sync.policy.machine.session import (
     Phase,
     SessionState,
 )
+from tests.unit.policy.play import Play
 
 ALL = list(product(Event, Phase, BreakerState))
 
@@ -84,3 +85,12 @@ def test_what_ends_leaves_its_epoch_and_how_often_nothing_came_of_it(event: Even
     between = link(Phase.OPEN, epoch=7, task_queue="queue", sends=3, lost=True, sessions_without_progress=2)
     between.ended(event)
     assert between.session == SessionState(after, 7, sessions_without_progress=2)
+
+
+def test_an_end_of_an_opening_that_cannot_be_handled_leaves_no_session_in_opening() -> None:
+    """Else the writer would wait for that end for ever, also when the halt that follows is resolved."""
+    play = Play()
+    play.machine.session.phase, play.machine.breaker.state = Phase.OPENING, BreakerState.OPEN
+    with pytest.raises(IllegalTransition):
+        play.machine.opening_ended(SessionOpened(1, "queue", 1), play.now_ms)
+    assert play.machine.session.phase is Phase.NONE
