@@ -157,11 +157,11 @@ def _outstanding(page: IdPage) -> messages.Outstanding:
     return messages.Outstanding([to_wire(ref) for ref in page.refs], last_id=page.last_id, more=page.more)
 
 
-def _add_persisted_state(outstanding: messages.Outstanding, found: PersistedState) -> None:
-    outstanding.dead_letters = found.dead_letters
-    outstanding.paused = [found.pause.operator, found.pause.reason] if found.pause else None
-    outstanding.ban_left_ms = found.ban_left_ms
-    outstanding.alert_sequence = found.alert_sequence
+def _add_persisted_state(outstanding: messages.Outstanding, persisted: PersistedState) -> None:
+    outstanding.dead_letters = persisted.dead_letters
+    outstanding.paused = [persisted.pause.operator, persisted.pause.reason] if persisted.pause else None
+    outstanding.ban_left_ms = persisted.ban_left_ms
+    outstanding.alert_sequence = persisted.alert_sequence
 
 
 @contextmanager

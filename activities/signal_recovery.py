@@ -151,29 +151,29 @@ class RecoveryActivities:
     def _runs_to_read(self, host: str, request: messages.Recovery, recovered: messages.Recovered) -> list[RunStart]:
         """Latest first: back to a run that got everything from its predecessor, and to the originals of reset runs."""
         walk = _Walk(host, request, self.histories)
-        found: list[RunStart] = []
+        runs: list[RunStart] = []
         originals: dict[str, None] = {}
         run_id = walk.before(request.run_id, request.continued_run_id if not _is_reset(request) else "")
-        while run_id and len(found) < RUNS_MAX:
+        while run_id and len(runs) < RUNS_MAX:
             activity.heartbeat()
             try:
                 run = self.histories.start_of(host, run_id)
             except HistoryGone:
                 recovered.gone.append(run_id)
-                return found
-            found.append(run)
+                return runs
+            runs.append(run)
             originals.pop(run_id, None)
             if run.is_reset:
                 originals[run.original_run_id] = None
             elif run.continued_run_id and not run.given.unrecorded and not originals:
-                return found
+                return runs
             run_id = walk.before(run_id, "" if run.is_reset else run.continued_run_id)
-        if run_id and len(found) == RUNS_MAX:
+        if run_id and len(runs) == RUNS_MAX:
             recovered.gone.append(run_id)  # it and those before it are not read
         recovered.gone += originals
-        if not found and self._has_worked_before(host, request):
+        if not runs and self._has_worked_before(host, request):
             recovered.gone.append(ALL_EARLIER)
-        return found
+        return runs
 
     def _has_worked_before(self, host: str, request: messages.Recovery) -> bool:
         began = datetime.fromtimestamp(request.began_at_ms / 1000, UTC) - CLOCKS_APART
@@ -364,15 +364,15 @@ class TemporalHistories:
         return RunStart(run_id, original, attributes.continued_execution_run_id, given)
 
     def events_of(self, host: str, run_id: str, heartbeat: Heartbeat) -> RunEvents:
-        found = RunEvents()
+        seen = RunEvents()
         token, first = b"", True
         while first or token:
             first = False
             page = self._wait(self._page(host, run_id, token), heartbeat)
-            self._wait(self._read(page.history.events, found), heartbeat)
+            self._wait(self._read(page.history.events, seen), heartbeat)
             token = page.next_page_token
             heartbeat()
-        return found
+        return seen
 
     def _wait(self, question: Coroutine[Any, Any, T], heartbeat: Heartbeat) -> T:
         answer = asyncio.run_coroutine_threadsafe(question, self.loop)
@@ -413,24 +413,24 @@ class TemporalHistories:
             return messages.WriterInput()
         return given if isinstance(given, messages.WriterInput) else messages.WriterInput()
 
-    async def _read(self, events: Sequence[HistoryEvent], found: RunEvents) -> None:
+    async def _read(self, events: Sequence[HistoryEvent], seen: RunEvents) -> None:
         """A reset ends what it copies with a failed workflow task, and gives signals again before the next one."""
         for event in events:
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-                await self._read_signal(event, found)
+                await self._read_signal(event, seen)
             elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 cause = event.workflow_task_failed_event_attributes.cause
-                found.gives_again = cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+                seen.gives_again = cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
             elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
-                found.gives_again = False
+                seen.gives_again = False
 
-    async def _read_signal(self, event: HistoryEvent, found: RunEvents) -> None:
+    async def _read_signal(self, event: HistoryEvent, seen: RunEvents) -> None:
         attributes = event.workflow_execution_signaled_event_attributes
         if attributes.signal_name == SUBMIT_CHANGE:
             payloads = await self._decode(list(attributes.input.payloads[:1]))
             at = event.event_time.ToDatetime(UTC)
             payload = payloads[0] if payloads else Payload()
-            found.signals.append(SignalEvent(attributes.request_id, at, payload, given_again=found.gives_again))
+            seen.signals.append(SignalEvent(attributes.request_id, at, payload, given_again=seen.gives_again))
 
     async def _decode(self, payloads: list[Payload]) -> list[Payload]:
         codec = self.client.data_converter.payload_codec

@@ -85,8 +85,8 @@ def _waiting_for(session: SessionState) -> str:
 
 
 def _forecast(machine: Machine, now_ms: int) -> dict[str, Any]:
-    found = machine.load.forecast(machine.coalescer, machine.blocked_ms(now_ms), now_ms)
-    return asdict(found) | {"breaks_emergency": found.breaks_emergency or found.late_emergencies > 0}
+    forecast = machine.load.forecast(machine.coalescer, machine.blocked_ms(now_ms), now_ms)
+    return asdict(forecast) | {"breaks_emergency": forecast.breaks_emergency or forecast.late_emergencies > 0}
 
 
 def state(machine: Machine) -> str:

@@ -87,11 +87,11 @@ class FateTracer:
         active = [host for host, leadership in self.leaderships.items() if leadership.held(now)]
         self._seen = {host: seen for host, seen in self._seen.items() if host in active}
         if active:
-            found = await self.transactions.look(lambda connection: progress(connection, self.owner))
+            of_hosts = await self.transactions.look(lambda connection: progress(connection, self.owner))
             with HostFailures() as failures:
                 for host in active:
                     with failures.of(host):
-                        await self._look(host, found.get(host, HostProgress()).fates)
+                        await self._look(host, of_hosts.get(host, HostProgress()).fates)
         return TRACED_EVERY_SECONDS
 
     async def _look(self, host: str, newest: int) -> None:

@@ -77,9 +77,9 @@ class HostWatch:
         if not active:
             return LOOK_SECONDS
         began = self.monotonic()
-        found = await self.transactions.run(lambda connection: read_figures(connection, self.owner))
+        read = await self.transactions.run(lambda connection: read_figures(connection, self.owner))
         pause = max(LOOK_SECONDS, PAUSE_FOR_EACH_SECOND * (self.monotonic() - began))
-        self._figures = self.checks.figures = {host: found[host] for host in active if host in found}
+        self._figures = self.checks.figures = {host: read[host] for host in active if host in read}
         for host, figures in self._figures.items():
             shown = self._exported(host, figures, before.get(host), now)
             self.metrics.show(host, shown, until=now + pause + OVERDUE_SECONDS_MAX)
@@ -94,7 +94,7 @@ class HostWatch:
             fates_came=before is not None and figures.fates > before.fates,
         )
         flow = self.flows.get(host) or Flow(now)
-        waiting = sum(each.changes for each in figures.waiting.values()) - figures.held
+        waiting = sum(lane.changes for lane in figures.waiting.values()) - figures.held
         drain_s, ratio = flow.drain_seconds(now, max(0, waiting)), flow.compression_ratio()
         return ExportedHost(figures, state, drain_s, ratio, self.checks.imbalance(host))
 
@@ -154,9 +154,9 @@ class HostChecks:
 
     async def _follow_dead_letters(self, name: str, host: _Host, _now: float) -> None:
         if name in self.figures and self.figures[name].dead_letters_id != host.dead_letters:
-            found = self.figures[name].dead_letters_id
+            newest = self.figures[name].dead_letters_id
             await self.transactions.run(lambda connection: keep_dead_letter_alerts(connection, name), attempts=1)
-            host.dead_letters = found
+            host.dead_letters = newest
 
     async def _look_at_distance(self, name: str, host: _Host, now: float) -> None:
         if now < host.distance_at + DISTANCE_SECONDS:

@@ -125,7 +125,7 @@ class PromiseWatch:
         if not active:
             return LOOK_SECONDS
         began = self.monotonic()
-        found, database_now = await self.transactions.run(
+        states, database_now = await self.transactions.run(
             lambda connection: late_emergencies.host_states(connection, self.owner)
         )
         if database_now is not None:
@@ -136,7 +136,7 @@ class PromiseWatch:
         with HostFailures() as failures:
             for host in active:
                 with failures.of(host):
-                    await self._check(host, found.get(host, HostState()), now)
+                    await self._check(host, states.get(host, HostState()), now)
         return LOOK_SECONDS
 
     def _notice_step(self, step_s: float) -> None:
@@ -145,12 +145,12 @@ class PromiseWatch:
             for host in self._hosts.values():
                 host.steps = host.steps.stepped(host.newest_id, round(step_s * 1000))
 
-    async def _check(self, name: str, found: HostState, now: float) -> None:
+    async def _check(self, name: str, current: HostState, now: float) -> None:
         host = self._hosts[name]
-        waited, host.waited = host.waited, bool(found.emergencies)
-        if not (found.emergencies or waited or host.more or now >= host.fates_at):
+        waited, host.waited = host.waited, bool(current.emergencies)
+        if not (current.emergencies or waited or host.more or now >= host.fates_at):
             return
-        work = partial(self._transact, host=name, found=found, state=host, now=now)
+        work = partial(self._transact, host=name, current=current, state=host, now=now)
         # A conflict is not retried: the next look is in a second, and the other hosts would wait.
         seen = await self.transactions.run(work, attempts=1)
         host.more, host.newest_id = seen.more, seen.newest_id
@@ -164,31 +164,31 @@ class PromiseWatch:
         host.last_late_at = now if late else host.last_late_at
         host.fates_at = now + (LATE_FATES_SECONDS if host.late else FATES_SECONDS)
 
-    def _transact(self, connection: Connection, host: str, found: HostState, state: _Host, now: float) -> _Seen:
+    def _transact(self, connection: Connection, host: str, current: HostState, state: _Host, now: float) -> _Seen:
         """Changes only the database: the transaction may yet fail."""
-        measured, more = late_emergencies.take_fates(connection, host, found.fates)
-        fates = [replace(each, took_ms=state.steps.took_ms(each.change_id, each.took_ms)) for each in measured]
-        late_emergencies.count_applied(connection, host, [each for each in fates if each.outcome == "APPLIED"])
+        measured, more = late_emergencies.take_fates(connection, host, current.fates)
+        fates = [replace(fate, took_ms=state.steps.took_ms(fate.change_id, fate.took_ms)) for fate in measured]
+        late_emergencies.count_applied(connection, host, [fate for fate in fates if fate.outcome == "APPLIED"])
         shows = self.waits and (fates or not state.shown)
         waits = late_emergencies.applied_waits(connection, host) if shows else None
-        waiting = late_emergencies.waiting_emergencies(connection, host) if found.emergencies else []
-        seen = [each.change_id for each in fates] + [each.change_id for each in waiting]
-        urgent = [each for each in fates if _is_urgent(each)]
-        late = Late.of([state.steps.wait_ms(each.change_id, each.age_ms) for each in waiting])
+        waiting = late_emergencies.waiting_emergencies(connection, host) if current.emergencies else []
+        seen = [fate.change_id for fate in fates] + [change.change_id for change in waiting]
+        urgent = [fate for fate in fates if _is_urgent(fate)]
+        late = Late.of([state.steps.wait_ms(change.change_id, change.age_ms) for change in waiting])
         calm = now >= state.last_late_at + CALM_MS / 1000
         is_late, incident = self._keep(connection, host, urgent, late, waiting, calm=calm)
         return _Seen(fates, more, is_late, incident, max([state.newest_id, *seen]), waits)
 
     def _count(self, host: str, fates: list[Ended], now: float) -> None:
         """Count fates after the commit, so that each counts once."""
-        applied = sum(each.outcome == "APPLIED" for each in fates)
+        applied = sum(fate.outcome == "APPLIED" for fate in fates)
         self.flows.setdefault(host, Flow(now)).saw(now, len(fates), applied)
-        for each in fates if self.metrics else ():
+        for fate in fates if self.metrics else ():
             assert self.metrics is not None
-            self.metrics.fates.labels(host, each.priority_class.value, each.outcome).inc()
-            if _is_urgent(each) and each.took_ms > EMERGENCY_MS:
+            self.metrics.fates.labels(host, fate.priority_class.value, fate.outcome).inc()
+            if _is_urgent(fate) and fate.took_ms > EMERGENCY_MS:
                 self.metrics.breaches.labels(host, "emergency").inc()
-            if each.outcome != "REFUSED" and each.took_ms > CONSISTENCY_MS:
+            if fate.outcome != "REFUSED" and fate.took_ms > CONSISTENCY_MS:
                 self.metrics.breaches.labels(host, "consistency").inc()
 
     def _keep(
@@ -202,7 +202,7 @@ class PromiseWatch:
         calm: bool,
     ) -> tuple[bool, Incident | None]:
         """Keep the host's incident; returns whether an emergency is or was late, and the incident while it is open."""
-        ended = Late.of([each.took_ms for each in urgent])
+        ended = Late.of([fate.took_ms for fate in urgent])
         is_late = bool(ended.warned or late.warned)
         incident = late_emergencies.open_incident(connection, host)
         if incident is None and not is_late:
@@ -213,7 +213,7 @@ class PromiseWatch:
         waited_ms = (ended + late).worst_ms
         cause = _cause(connection, host, waited_ms, waiting) if is_late else ""
         if is_late and not cause:  # what was found when it began may be over, and no longer found
-            own = {each.change_id for each in urgent if each.took_ms >= EMERGENCY_WARNING_MS}
+            own = {fate.change_id for fate in urgent if fate.took_ms >= EMERGENCY_WARNING_MS}
             cause = incident.cause if incident is not None else no_fault(connection, host, waited_ms=waited_ms, own=own)
         after = (incident or Incident()).looked(ended, late, cause)
         if after != incident:
@@ -227,7 +227,7 @@ def _fact(incident: Incident) -> Fact:
 
 
 def _cause(connection: Connection, host: str, waited_ms: int, waiting: list[WaitingEmergency]) -> str:
-    unrelayed = sum(each.unrelayed for each in waiting)
+    unrelayed = sum(change.unrelayed for change in waiting)
     return late_cause(connection, host, waited_ms=waited_ms, unrelayed=unrelayed, waiting=len(waiting))
 
 

@@ -74,13 +74,13 @@ class Scheduler:
         done, last = 0, None
         while await self.leadership.hold(now):
             page = await self._page(last)
-            for each in page:
-                if each.entity in locked:
+            for change in page:
+                if change.entity in locked:
                     continue
-                if await self._record(each):
+                if await self._record(change):
                     done += 1
                 else:
-                    locked.add(each.entity)
+                    locked.add(change.entity)
             if len(page) < self.pace.schedule_batch:
                 break
             last, now = page[-1], self.monotonic()

@@ -178,8 +178,8 @@ class Watchdog:
             self._leave(host, now)
         if not active:
             return LOOK_SECONDS
-        found = await self.transactions.look(lambda connection: progress(connection, self.owner))
-        known = {host: found.get(host, HostProgress()) for host in self._hosts if host in active}
+        of_hosts = await self.transactions.look(lambda connection: progress(connection, self.owner))
+        known = {host: of_hosts.get(host, HostProgress()) for host in self._hosts if host in active}
         due = [host for host, seen in known.items() if self._is_due(self._hosts[host], seen, now)]
         with HostFailures() as failures:
             await asyncio.gather(*(self._check(failures, host, known[host], now) for host in due))
@@ -191,12 +191,12 @@ class Watchdog:
         for kind in KINDS:
             self.conditions.unknown(name, kind, remembered_until=now + REMEMBERED_SECONDS)
 
-    def _is_due(self, host: _Host, found: HostProgress, now: float) -> bool:
+    def _is_due(self, host: _Host, progress: HostProgress, now: float) -> bool:
         """False if there are new fates, or if nothing is outstanding and the last check was a short time ago."""
-        before, host.progress = host.progress, found
+        before, host.progress = host.progress, progress
         if not host.watch.is_calm or host.looked_at is None:
             return True
-        if found.outstanding and (before is None or before.fates == found.fates):
+        if progress.outstanding and (before is None or before.fates == progress.fates):
             return True
         return now >= host.looked_at + IDLE_LOOK_SECONDS
 
@@ -210,7 +210,7 @@ class Watchdog:
             f"writer {name}": host.trouble if host.hinders_roles else "" for name, host in sorted(self._hosts.items())
         }
 
-    async def _check(self, failures: HostFailures, name: str, found: HostProgress, now: float) -> None:
+    async def _check(self, failures: HostFailures, name: str, progress: HostProgress, now: float) -> None:
         host = self._hosts[name]
         host.looked_at = now
         async with self._asking:
@@ -219,7 +219,7 @@ class Watchdog:
                 host.trouble = "Temporal does not answer" if isinstance(seen, TemporalAway) else trouble(seen)
                 host.hinders_roles = isinstance(seen, TemporalAway) or seen.hinders_roles
                 silence = await self._silence(name, seen)
-                judged = host.watch.judge(seen, now, waiting=found.outstanding, silence=silence)
+                judged = host.watch.judge(seen, now, waiting=progress.outstanding, silence=silence)
                 for kind in KINDS:
                     self.conditions.found(name, kind, Fact(judged.why) if kind == judged.kind else None, now)
                 if judged.start:
