@@ -1,4 +1,5 @@
-"""The writer's other work on the database: it reads outstanding changes, records operators' acts, requests resyncs.
+"""The writer's other work on the database: it reads outstanding changes, records operators' acts and what
+is the case, requests resyncs.
 
 Temporal retries what records until it succeeds, so that is idempotent: an act has its own id.
 """
@@ -20,9 +21,10 @@ from activities import calling_writer
 from oldhost_sync.oldhost.ledger import NOT_ASKED, Count
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import EntityKey
-from oldhost_sync.policy.machine.actions import LoadOutstanding, Sweep
+from oldhost_sync.policy.machine.actions import LoadOutstanding, RecordConditions, Sweep
 from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.rules.operator_act import Actor, ActRecorded, Channel, OperatorAct, actor_of
+from oldhost_sync.store.alerts import keep_writer_conditions
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.resync import oldest_unfinished, request_resync
 from oldhost_sync.store.ledger.maria_ledger import read_fates
@@ -33,6 +35,7 @@ from oldhost_sync.store.outbox.outstanding_changes import (
     entity_page,
     outstanding_page,
 )
+from oldhost_sync.store.read.host_condition import read_ban
 from oldhost_sync.store.read.live_load import PersistedState, blockers, read_persisted_state
 from oldhost_sync.store.transactions import run_in_transaction
 from workflows import messages
@@ -132,6 +135,16 @@ class RecordingActivities:
         return replace(recorded, fates=read_fates(self.engine, act.host, act.in_doubt))
 
     @activity.defn(no_thread_cancel_exception=True)
+    def record_conditions(self, told: RecordConditions) -> None:
+        """Open and close the writer's alerts, all or none."""
+        host = calling_writer.host()
+
+        def keep(connection: Connection) -> None:
+            keep_writer_conditions(connection, host, _with_cause_of_ban(connection, host, told))
+
+        run_in_transaction(self.engine, keep)
+
+    @activity.defn(no_thread_cancel_exception=True)
     def request_nightly_resync(self, nightly: NightlyResync) -> int:
         """The number of the resync; if one is still unfinished, its number, and no second one is requested."""
 
@@ -161,7 +174,18 @@ def _add_persisted_state(outstanding: messages.Outstanding, persisted: Persisted
     outstanding.dead_letters = persisted.dead_letters
     outstanding.paused = [persisted.pause.operator, persisted.pause.reason] if persisted.pause else None
     outstanding.ban_left_ms = persisted.ban_left_ms
-    outstanding.alert_sequence = persisted.alert_sequence
+    outstanding.conditions_sequence = persisted.conditions_sequence
+
+
+def _with_cause_of_ban(connection: Connection, host: str, told: RecordConditions) -> RecordConditions:
+    """The cause of a ban is in the ledger only."""
+    ban = read_ban(connection, host) if any(each.kind == "ban" for each in told.conditions) else None
+    if ban is None:
+        return told
+    conditions = [
+        replace(each, why=f"{each.why} {ban.cause}") if each.kind == "ban" else each for each in told.conditions
+    ]
+    return replace(told, conditions=tuple(conditions))
 
 
 @contextmanager

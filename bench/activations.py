@@ -22,6 +22,7 @@ from bench.stage import Stage
 from oldhost_sync.policy.changes import HELD, WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.machine import operators, snapshot
 from oldhost_sync.policy.machine.actions import Action, OpenSession, Send
+from oldhost_sync.policy.machine.conditions import Reports
 from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.machine.snapshot import Snapshot
@@ -82,6 +83,7 @@ class Writer:
     def __init__(self) -> None:
         self.machine = Machine(WriterPolicy(), START_MS)
         self.machine.finish_loading(START_MS)
+        self.reports = Reports(self.machine)
         self.now_ms = START_MS
         self.epoch = self.nonce = 0
         self.sends: list[Send] = []
@@ -92,13 +94,12 @@ class Writer:
         self.now_ms += STEP_MS
         began = time.process_time()
         event(self.machine)
-        actions = self.machine.decide(self.now_ms)
+        actions = [*self.machine.decide(self.now_ms), *self.reports.due(self.now_ms)]
         self.machine.wake_at_ms()
         status_report.details(self.machine, self.now_ms)
         self._took(what, began)
         self.sends += [action for action in actions if isinstance(action, Send)]
-        if self.machine.alerts.under_way:
-            self.machine.alerts.recorded()
+        self.reports.recorded()
         if any(isinstance(action, OpenSession) for action in actions):
             self.open()
         return actions

@@ -29,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
 
 ONCE = RetryPolicy(maximum_attempts=1)
 UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
-# Before alerts, or the search for unread signals, begin anew. Retried until they work, they fail only by a person.
+# Before conditions are recorded again, or unread signals sought. Retried until they work, they fail only by a person.
 AGAIN_SECONDS = 1
 # A dead worker is noticed after this; heartbeats leave after 3 s, then every 3.5 s.
 HEARTBEAT_TIMEOUT = timedelta(seconds=6)
@@ -77,9 +77,9 @@ def _send_failed(error: NoResult) -> events.SendFailed:
     )
 
 
-def _causes(action: actions.RecordAlerts) -> str:
-    causes = {alert.dedupe_key if alert.close else alert.kind: None for alert in action.alerts}
-    return ", ".join(list(causes)[:5])
+def _kinds(action: actions.RecordConditions) -> str:
+    kinds = {each.kind: None for each in (*action.conditions, *action.events)}
+    return ", ".join(list(kinds)[:5]) or "all is well"
 
 
 def _read(action: actions.LoadOutstanding) -> str:
@@ -144,7 +144,7 @@ CALLS: dict[type, Call] = {
     ),
     actions.LoadOutstanding: Call("load_outstanding", _read, messages.Outstanding, retry=ONCE),
     actions.Sweep: Call("sweep", lambda _: "sweep: what was missed?", messages.Outstanding, retry=ONCE),
-    actions.RecordAlerts: Call("record_alerts", _causes),
+    actions.RecordConditions: Call("record_conditions", _kinds),
     # --------------------------------------------------------------------------------------------- the workflow's own
     OperatorAct: Call("record_act", lambda act: f"{act.action} by {plain_markdown(act.operator)}", ActRecorded),
     messages.Submissions: Call(

@@ -17,11 +17,12 @@ with workflow.unsafe.imports_passed_through():
         LoadOutstanding,
         OpenSession,
         Probe,
-        RecordAlerts,
+        RecordConditions,
         Send,
         StopSends,
         Sweep,
     )
+    from oldhost_sync.policy.machine.conditions import Reports
     from oldhost_sync.policy.machine.machine import Machine
     from oldhost_sync.policy.machine.outstanding_changes import Part
     from oldhost_sync.policy.machine.session import FailureDetector
@@ -52,6 +53,7 @@ class Dispatcher:
         load_persisted_state: Callable[[messages.Outstanding], None],
         listing: StateList,
         relayed: Relayed,
+        reports: Reports,
     ) -> None:
         self._machine = machine
         self._wake = wake
@@ -59,6 +61,7 @@ class Dispatcher:
         self._load_persisted_state = load_persisted_state
         self._listing = listing
         self._relayed = relayed
+        self._reports = reports
         self._detector = FailureDetector()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._sending: dict[int, None] = {}  # the numbers of the sends under way
@@ -67,7 +70,8 @@ class Dispatcher:
 
     @property
     def awaits_oldhost(self) -> bool:
-        """Whether an activity that talks to OldHost ends soon: meanwhile the workflow sets no timer except for alerts.
+        """Whether an activity that talks to OldHost ends soon: meanwhile the workflow sets no timer except for a
+        standstill.
 
         A send that was given up may last until its timeout.
         """
@@ -122,8 +126,8 @@ class Dispatcher:
                 self._take_page(action, event)
             case Sweep():
                 await self._take_sweep(event, stops)
-            case RecordAlerts():
-                await self._alerts_ended(event)
+            case RecordConditions():
+                await self._reported(event)
             case _:
                 self._report(action, event)
 
@@ -147,12 +151,12 @@ class Dispatcher:
             case Probe():
                 machine.probed(event, now_ms())
 
-    async def _alerts_ended(self, event: NoResult | None) -> None:
+    async def _reported(self, event: NoResult | None) -> None:
         if event is None:
-            self._machine.alerts.recorded()
+            self._reports.recorded()
             return
-        await workflow.sleep(calls.AGAIN_SECONDS, summary="until alerts are recorded again")
-        self._machine.alerts.not_recorded()
+        await workflow.sleep(calls.AGAIN_SECONDS, summary="until conditions are recorded again")
+        self._reports.not_recorded()
 
     def _take_page(self, action: LoadOutstanding, page: messages.Outstanding | NoResult) -> None:
         if isinstance(page, NoResult):
@@ -173,7 +177,8 @@ class Dispatcher:
             await workflow.wait_condition(lambda: not self._relayed.waiting)
         self._listing.registered(page.lists_states)
         mends_holds = not self._acts.pending
-        machine.swept(list(page.changes()), page.last_id, page.more, now_ms(), mends_holds=mends_holds)
+        missed = machine.swept(list(page.changes()), page.last_id, page.more, now_ms(), mends_holds=mends_holds)
+        self._reports.missed(missed)
         unchanged = not self._acts.pending and not machine.draining and operators.blockers(machine) == stops
         if unchanged and page.halted is not None:
             operators.follow_database(machine, page.paused, now_ms(), halted=page.halted)

@@ -179,9 +179,9 @@ class Outstanding:
 
     The first page of a rebuild also has what else a new writer needs: `dead_letters`, their number; `paused`, by whom
     and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings, for a writer that
-    was started without any; `alert_sequence`, the number of its newest alert. The first page of a sweep has `paused`,
-    and whether the ledger is `halted` (None: not known). Both have `lists_states`: whether the writer's search
-    attributes are registered (None: not known).
+    was started without any; `conditions_sequence`, the number of the writer's last list of conditions. The first page
+    of a sweep has `paused`, and whether the ledger is `halted` (None: not known). Both have `lists_states`: whether the
+    writer's search attributes are registered (None: not known).
 
     The list's items are checked by `changes`: were they annotated, the SDK would take 20 µs more for each.
     """
@@ -195,7 +195,7 @@ class Outstanding:
     dead_letters: int = 0
     halted: bool | None = None
     lists_states: bool | None = None
-    alert_sequence: int = 0
+    conditions_sequence: int = 0
 
     def changes(self) -> Iterator[ChangeRef]:
         """The decoded refs."""

@@ -2,9 +2,9 @@
 
 Its fixed workflow id makes it the only writer, without a lease. Signals and updates feed the machine; `decide` says
 what to do; each action becomes an activity whose result is fed back. While an activity talks to OldHost, no timer is
-set except for alerts. The run continues as new, with the machine's snapshot, when Temporal suggests it, after 8 MiB of
-history or 5,000 signals, for new settings or another release, and after a reset (`_must_renew`); what the snapshot
-can't hold is rebuilt from MariaDB.
+set except for a standstill. The run continues as new, with the machine's snapshot, when Temporal suggests it, after
+8 MiB of history or 5,000 signals, for new settings or another release, and after a reset (`_must_renew`); what the
+snapshot can't hold is rebuilt from MariaDB.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from temporalio.common import RawValue
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.changes import EntityKey
     from oldhost_sync.policy.machine import snapshot
+    from oldhost_sync.policy.machine.actions import WriterCondition
+    from oldhost_sync.policy.machine.conditions import Reports
     from oldhost_sync.policy.machine.release import release_of_run
     from oldhost_sync.policy.tuning import WriterPolicy
 
@@ -40,7 +42,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.reception import Reception, Relayed
     from workflows.status_report import StateList
 
-UNREADABLE_ALERT_MS = 60_000
+UNREADABLE_REPORTS_MS = 60_000
 
 # Stands for the argument of a signal that has none.
 NOTHING = RawValue(Payload())
@@ -57,6 +59,8 @@ class SyncWriterWorkflow:
         self.policy = given.policy
         release = release_of_run(workflow.patched)
         self.machine = snapshot.load(given.snapshot, self._policy_in_force, now_ms(), release=release)
+        carried = given.snapshot["reports"] if given.snapshot and self.machine.carried else None
+        self.reports = Reports(self.machine, carried)
         self.wakeup_requested = True
         self.clock = Clock()
         self.next_run = NextRun()
@@ -66,16 +70,15 @@ class SyncWriterWorkflow:
         self.direct = DirectChanges(self.machine, self.reception, self._wake, lambda: self.next_run.leaving)
         self.timers = Timers(self._wake)
         self.unreadable = 0
-        self.unreadable_alert_at_ms = 0
+        self.unreadable_reported_at_ms = 0
         self.listing = StateList(self.host)
         self.dispatcher = Dispatcher(
-            self.machine, self._wake, self.acts, self._load_persisted_state, self.listing, self.relayed
+            self.machine, self._wake, self.acts, self._load_persisted_state, self.listing, self.relayed, self.reports
         )
         self.freeing = free_at_eviction(self.machine.coalescer)
         if unreadable:
-            self.machine.alerts.unreadable(
-                f"The writer was started with a wrong argument: {unreadable}.", "unreadable-start"
-            )
+            why = f"The writer was started with a wrong argument: {unreadable}."
+            self.reports.happened(WriterCondition("unreadable-signal", why, "unreadable-start"))
         workflow.register_random_seed_callback(self._after_reset)
 
     @workflow.run
@@ -87,7 +90,7 @@ class SyncWriterWorkflow:
             self._take_relayed()
             self.reception.read()
             self.machine.draining = self._must_renew()
-            for action in self.machine.decide(now_ms()):
+            for action in [*self.machine.decide(now_ms()), *self.reports.due(now_ms())]:
                 self.dispatcher.act(action)
             self._record_submissions()
             self._work_off_acts()
@@ -121,7 +124,7 @@ class SyncWriterWorkflow:
             case "worker_ended" if (task_queue := intake.read_task_queue(argument)) is not None:
                 self.machine.worker_ended(task_queue)
             case _:
-                self._alert_unreadable(name, 1)
+                self._report_unreadable(name, 1)
         self.wakeup_requested = True
 
     def _enqueue(self, batch: RawValue) -> None:
@@ -130,13 +133,13 @@ class SyncWriterWorkflow:
 
     def _take_relayed(self) -> None:
         if unreadable := self.relayed.take(now_ms()):
-            self._alert_unreadable("enqueue", unreadable)
+            self._report_unreadable("enqueue", unreadable)
 
     def _configure(self, policy: RawValue) -> None:
         """Take new settings (from `starter.py`). Unless this run was given the same, a new run begins at once."""
         read = intake.read_policy(policy)
         if read is None:
-            self._alert_unreadable("configure", 1)
+            self._report_unreadable("configure", 1)
         elif read != self._policy_in_force or self.policy is None:
             self.policy = read
             self.next_run.asked = True
@@ -220,7 +223,7 @@ class SyncWriterWorkflow:
 
     def _load_persisted_state(self, page: Outstanding) -> None:
         self.machine.outcomes.dead_letters = page.dead_letters
-        self.machine.alerts.number_above(page.alert_sequence)
+        self.reports.number_above(page.conditions_sequence)
         if self.machine.carried:
             return
         if page.paused is not None:
@@ -286,7 +289,11 @@ class SyncWriterWorkflow:
         return leaves and workflow.all_handlers_finished()
 
     def _successor(self) -> WriterInput:
-        carried: snapshot.Snapshot | None = {**snapshot.dump(self.machine), "at_ms": now_ms()}
+        carried: snapshot.Snapshot | None = {
+            **snapshot.dump(self.machine),
+            "reports": self.reports.dump(),
+            "at_ms": now_ms(),
+        }
         if self.reception.follows_a_reset:
             carried = None  # the machine's state is as old as the event that the run was reset to
         submissions, unrecorded = self.reception.successor()
@@ -298,15 +305,15 @@ class SyncWriterWorkflow:
         self.reception.was_reset = True
         self._wake()
 
-    def _alert_unreadable(self, name: str, count: int) -> None:
-        """Raise one alert a minute at most, with the count."""
+    def _report_unreadable(self, name: str, count: int) -> None:
+        """Report it once a minute at most, with the count."""
         self.unreadable += count
         self.wakeup_requested = True
-        if now_ms() >= self.unreadable_alert_at_ms:
+        if now_ms() >= self.unreadable_reported_at_ms:
             text = (
                 f"{self.unreadable} items that arrived by signal can't be read, the last by {name[:64]!r}; "
                 "see docs/messages.md."
             )
-            self.machine.alerts.unreadable(text, "unreadable-signals")
+            self.reports.happened(WriterCondition("unreadable-signal", text, "unreadable-signals"))
             self.unreadable = 0
-            self.unreadable_alert_at_ms = now_ms() + UNREADABLE_ALERT_MS
+            self.unreadable_reported_at_ms = now_ms() + UNREADABLE_REPORTS_MS

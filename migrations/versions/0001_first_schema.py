@@ -539,7 +539,6 @@ def upgrade() -> None:
         sa.Column("closed_at", MOMENT, nullable=True),
         sa.Column("is_open", sa.Boolean(), server_default=sa.text("1"), nullable=True),
         sa.Column("occurrences", sa.Integer(), server_default=sa.text("1"), nullable=False),
-        sa.Column("sequence", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("updated_at", MOMENT, nullable=True),
         sa.Column("acknowledged_at", MOMENT, nullable=True),
         sa.Column("acknowledged_by", sa.String(length=128), nullable=True),
@@ -579,17 +578,14 @@ def upgrade() -> None:
     op.create_index("ix_alert_events_created", "alert_events", ["host", "created_at", "id"], if_not_exists=True)
     op.create_index("ix_alert_events_undelivered", "alert_events", ["host", "delivered_at", "id"], if_not_exists=True)
     op.create_table(
-        "alert_closings",
+        "condition_lists",
         sa.Column("host", _id(64), nullable=False),
-        sa.Column("dedupe_key", _id(128), nullable=False),
         sa.Column("sequence", sa.BigInteger(), nullable=False),
-        sa.Column("closed_at", MOMENT, nullable=False),
-        sa.PrimaryKeyConstraint("host", "dedupe_key"),
+        sa.PrimaryKeyConstraint("host"),
         mysql_charset="utf8mb4",
         mysql_engine="InnoDB",
         if_not_exists=True,
     )
-    op.create_index("ix_alert_closings_closed", "alert_closings", ["host", "closed_at"], if_not_exists=True)
     op.create_table(
         "relay_lease",
         sa.Column("host", _id(64), nullable=False),
@@ -625,7 +621,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("late_emergencies", if_exists=True)
     op.drop_table("relay_lease", if_exists=True)
-    op.drop_table("alert_closings", if_exists=True)
+    op.drop_table("condition_lists", if_exists=True)
     op.drop_table("alert_events", if_exists=True)
     op.drop_table("alerts", if_exists=True)
     op.drop_table("event_rules", if_exists=True)

@@ -39,8 +39,8 @@ class Plan:
 
     `drained` False: it drains too slowly or never; the rehearsal stopped long after the scenario's end · `oldest_ms`:
     age of the oldest change when it reached OldHost (for a key: of the first change that the operation covers) ·
-    `lost_ms`: time in which OldHost was idle while something could have been sent · `alerts`: how often each kind was
-    raised · `emergencies_outside_ban_ms`: those that the ban did not delay · `ages_ms`: the age of each operation, by
+    `lost_ms`: time in which OldHost was idle while something could have been sent · `alerts`: how often each kind
+    opened · `emergencies_outside_ban_ms`: those that the ban did not delay · `ages_ms`: the age of each operation, by
     class · `ages_of_property_ms`: the same by class and property · `oldest_by_minute`: the greatest age among the
     operations that OldHost had in a minute, by the minute's start.
     """

@@ -16,7 +16,8 @@ from oldhost_sync.planner.plan import Plan, PlannedState, bounds
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass, to_wire
 from oldhost_sync.policy.forecast.forecast import OPENING_READS
-from oldhost_sync.policy.machine.actions import Action, CloseSession, OpenSession, Probe, RecordAlerts, Send, Sweep
+from oldhost_sync.policy.machine.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep
+from oldhost_sync.policy.machine.conditions import conditions
 from oldhost_sync.policy.machine.events import OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.queue.pending_operation import PendingOperation
@@ -101,6 +102,7 @@ class _Rehearsal:
         self._events: list[tuple[float, int, _Event]] = []
         self._pushed = 0
         self._woken_at_ms: int | None = None
+        self._conditions: dict[str, str] = {}  # by cause, the kind
         self._to_arrive = len(changes)
         self._nonce = 0
         self._bound: list[ChangeRef] = []
@@ -157,10 +159,17 @@ class _Rehearsal:
     def _decide(self) -> None:
         for action in self._machine.decide(self._now_ms):
             self._act(action)
+        self._count_alerts()
         at_ms = self._machine.wake_at_ms()
         if at_ms is not None and (self._woken_at_ms is None or at_ms < self._woken_at_ms):
             self._woken_at_ms = max(at_ms, self._now_ms + 1)
             self._push(self._woken_at_ms, _Wake())
+
+    def _count_alerts(self) -> None:
+        before, alerts = self._conditions, self._plan.alerts
+        self._conditions = {each.cause: each.kind for each in conditions(self._machine, self._now_ms)}
+        for cause, kind in self._conditions.items():
+            alerts[kind] = alerts.get(kind, 0) + (cause not in before)
 
     def _act(self, action: Action) -> None:
         there_ms = self._now_ms + self._pace.dispatch_ms
@@ -173,11 +182,6 @@ class _Rehearsal:
                 self._push(self._host.ask(there_ms, reads=1) + self._pace.report_ms, action)
             case CloseSession() | Sweep():
                 self._push(there_ms + self._pace.report_ms, action)
-            case RecordAlerts():
-                for alert in action.alerts:
-                    if not alert.close:
-                        self._plan.alerts[alert.kind] = self._plan.alerts.get(alert.kind, 0) + 1
-                self._machine.alerts.recorded()
 
     # ------------------------------------------------------------------------------------------------------ the session
 

@@ -46,12 +46,8 @@ FORECAST_MS = 60_000
 # Alert after this long without a fate while something could be sent: longer than the delay that a lost reply or a
 # killed worker causes (some 15 s), and well within the promise for emergencies.
 NO_PROGRESS_MS = 20_000
-# An alert with a count is updated as the count grows, at most this often.
-ALERT_GROWS_MS = 10_000
-# Alerts recorded by one activity: some 100 KiB at most.
-ALERTS_AT_ONCE_MAX = 100
-# Up to this many undecided dead letters raise an alert each. Above that, one alert covers the additional ones.
-DEAD_LETTER_ALERTS_MAX = 20
+# The words about a condition (a count, a reason) are brought up to date at most this often.
+CONDITION_CHANGES_MS = 10_000
 # Keys that one pass of the writer moves from their debounce into their lane (some 25 ms); the rest follows in the next
 # passes. Temporal takes a task of 2 s for a deadlock, and the writer answers nothing during a pass.
 MOVED_AT_ONCE_MAX = 2_500

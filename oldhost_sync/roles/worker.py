@@ -26,7 +26,6 @@ from sqlalchemy.engine import Engine
 from temporalio.client import Client
 from temporalio.worker import FixedSizeSlotSupplier, WorkerTuner
 
-from activities.alerts import AlertActivities
 from activities.records import RecordingActivities, unhurried
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities, TemporalHistories
@@ -235,8 +234,8 @@ def _on_the_database(
         recording.load_outstanding,
         recording.sweep,
         recording.record_act,
+        recording.record_conditions,
         recording.request_nightly_resync,
-        AlertActivities(engine).record_alerts,
     ]
 
 

@@ -10,37 +10,25 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import select, text, update
+from sqlalchemy import select, update
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX, OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
+from oldhost_sync.policy.machine.actions import RecordConditions
 from oldhost_sync.policy.plain_text import plain
-from oldhost_sync.policy.rules.alert_kinds import KINDS, grew, worse
+from oldhost_sync.policy.rules.alert_kinds import KINDS, WRITER_KINDS, grew, worse
 from oldhost_sync.policy.rules.conditions import Step
 from oldhost_sync.store.alert_events import NOW, largest_count, record_event
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.errors import DUPLICATE_KEY, error_code
-from oldhost_sync.store.tables import alert_closings, alerts
+from oldhost_sync.store.tables import alerts, condition_lists
 
 _OPEN = (
     "INSERT INTO alerts (host, kind, severity, message, dedupe_key, change_id, is_open, created_at, updated_at, "
-    "occurrences, sequence) VALUES (%s, %s, %s, %s, %s, %s, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), %s, %s) RETURNING id"
+    "occurrences) VALUES (%s, %s, %s, %s, %s, %s, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), %s) RETURNING id"
 )
-# An abandoned attempt to open an alert runs until its statement ends; a day is far longer than that.
-_REMEMBER_CLOSING = (
-    "INSERT INTO alert_closings (host, dedupe_key, sequence, closed_at) VALUES (%s, %s, %s, UTC_TIMESTAMP(6)) "
-    "ON DUPLICATE KEY UPDATE sequence = GREATEST(sequence, VALUES(sequence)), closed_at = VALUES(closed_at)"
-)
-_FORGET_CLOSINGS = "DELETE FROM alert_closings WHERE host = %s AND closed_at < UTC_TIMESTAMP(6) - INTERVAL 1 DAY"
-
-# The numbers that a later opening or closing is compared with.
-_NEWEST_SEQUENCE = text(
-    "SELECT GREATEST("
-    "(SELECT COALESCE(MAX(sequence), 0) FROM alerts FORCE INDEX (ix_alerts_closed) "
-    "WHERE host = :host AND closed_at IS NULL), "
-    "(SELECT COALESCE(MAX(sequence), 0) FROM alert_closings WHERE host = :host))"
-)
+_FIRST_LIST = "INSERT INTO condition_lists (host, sequence) VALUES (%s, 0) ON DUPLICATE KEY UPDATE host = host"
 
 State = Literal["open", "closed", "all"]
 
@@ -84,19 +72,15 @@ def raise_alert(
     dedupe_key: str | None = None,
     change_id: int | None = None,
     count: int = 1,
-    sequence: int = 0,
     adds: bool = False,
 ) -> bool:
     """Open an alert; False if one of this cause is open already, which is then updated: its severity never goes down.
 
     `severity`: info, warning or critical. `dedupe_key`: the cause; by default the kind. `count`: how many things
-    `message` is about; with `adds`, how many more than before. `sequence`: the call is ignored if the cause was closed
-    or updated with a higher one (0: not numbered).
+    `message` is about; with `adds`, how many more than before.
     """
     key = cause_key(dedupe_key or kind)
-    if sequence and _was_closed_later(connection, host, key, sequence):
-        return False
-    new = _Raising(kind, severity, storable(plain(message), TEXT_LENGTH_MAX), change_id, count, sequence)
+    new = _Raising(kind, severity, storable(plain(message), TEXT_LENGTH_MAX), change_id, count)
     found = _open_alert(connection, host, key)
     if found is None:
         alert_id = _open(connection, host, key, new)
@@ -104,14 +88,9 @@ def raise_alert(
             record_event(connection, host, alert_id, "opened", severity, new.message, count)
             return True
         found = _open_alert(connection, host, key)  # another transaction has opened it in the meantime
-    if found is not None and not _is_older(sequence, found.sequence, adds=adds):
+    if found is not None:
         _update(connection, host, found, new, adds=adds)
     return False
-
-
-def _is_older(sequence: int, known: int, *, adds: bool) -> bool:
-    """Whether a later update than `sequence` was applied; one that adds must not be applied twice either."""
-    return 0 < sequence < known or (adds and 0 < sequence == known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +100,6 @@ class _Raising:
     message: str
     change_id: int | None
     count: int
-    sequence: int
 
 
 def cause_key(cause: str) -> str:
@@ -130,7 +108,7 @@ def cause_key(cause: str) -> str:
 
 
 def _open(connection: Connection, host: str, key: str, new: _Raising) -> int | None:
-    values = (host, new.kind, new.severity, new.message, key, new.change_id, new.count, new.sequence)
+    values = (host, new.kind, new.severity, new.message, key, new.change_id, new.count)
     try:
         return int(connection.exec_driver_sql(_OPEN, values).scalar_one())
     except IntegrityError as error:
@@ -156,7 +134,7 @@ def _update(connection: Connection, host: str, found: Row[Any], new: _Raising, *
         grew(found.occurrences, count) and grew(largest_count(connection, found.id), count)
     )
     changed = {"severity": severity, "message": new.message, "occurrences": count, "change_id": change_id}
-    changed |= {"updated_at": NOW, "sequence": max(found.sequence, new.sequence)}
+    changed["updated_at"] = NOW
     if escalates:
         changed["delivered_at"] = None
     connection.execute(update(alerts).where(alerts.c.id == found.id).values(**changed))
@@ -164,40 +142,15 @@ def _update(connection: Connection, host: str, found: Row[Any], new: _Raising, *
         record_event(connection, host, found.id, "escalated", severity, new.message, count)
 
 
-def _was_closed_later(connection: Connection, host: str, key: str, sequence: int) -> bool:
-    closed = select(alert_closings.c.sequence).where(alert_closings.c.host == host, alert_closings.c.dedupe_key == key)
-    last = connection.execute(closed).scalar()
-    return last is not None and last >= sequence
-
-
-def _remember_closing(connection: Connection, host: str, key: str, sequence: int) -> None:
-    """Remember the closing while an older opening of this cause may still arrive; deletes those older than a day."""
-    connection.exec_driver_sql(_REMEMBER_CLOSING, (host, key, sequence))
-    connection.exec_driver_sql(_FORGET_CLOSINGS, (host,))
-
-
-def newest_sequence(connection: Connection, host: str) -> int:
-    """The highest number that the store compares others with; 0 if there is none. Whoever numbers a host's alerts must
-    begin above it: by a clock that was set back since, all its alerts would count as older, and be ignored.
-    """
-    return int(connection.execute(_NEWEST_SEQUENCE, {"host": host}).scalar_one())
-
-
 def require_alerts(connection: Connection) -> None:
     """Raises if alerts can't be read now."""
     connection.execute(select(alerts.c.id).limit(1))
 
 
-def close_alert(connection: Connection, host: str, dedupe_key: str, *, sequence: int = 0, reason: str = "") -> bool:
-    """Close the open alert of this cause; False if none is open. A raise with a lower `sequence` can't open it again.
-
-    `reason`: why it is closed; by default what ends alerts of its kind.
-    """
-    key = cause_key(dedupe_key)
-    if sequence:
-        _remember_closing(connection, host, key, sequence)
-    found = _open_alert(connection, host, key)
-    if found is None or (sequence and found.sequence >= sequence):
+def close_alert(connection: Connection, host: str, dedupe_key: str, *, reason: str = "") -> bool:
+    """Close the open alert of this cause; False if none is open. `reason`: by default what ends alerts of its kind."""
+    found = _open_alert(connection, host, cause_key(dedupe_key))
+    if found is None:
         return False
     if not reason:
         reason = KINDS[found.kind].ends if found.kind in KINDS else "its cause is gone"
@@ -224,6 +177,43 @@ def keep_condition(connection: Connection, step: Step) -> str:
     severity = fact.severity or KINDS[kind].severity
     is_new = raise_alert(connection, host, kind, severity, fact.why, count=fact.count)
     return f"alert {kind} of {host}: {fact.why}" if is_new else ""
+
+
+def keep_writer_conditions(connection: Connection, host: str, told: RecordConditions) -> None:
+    """Bring the writer's alerts in line with what is the case. A list that is older than a recorded one, as an
+    abandoned attempt may bring it, is ignored, and so is one that comes twice: it may count events.
+    """
+    connection.exec_driver_sql(_FIRST_LIST, (host,))
+    of_host = condition_lists.c.host == host
+    newer = update(condition_lists).where(of_host, condition_lists.c.sequence < told.sequence)
+    if connection.execute(newer.values(sequence=told.sequence)).rowcount == 0:
+        return
+    causes = {cause_key(each.cause): None for each in told.conditions}
+    of_writer = alerts.c.kind.in_([kind for kind in WRITER_KINDS if kind not in told.unknown])
+    is_open = select(alerts.c.dedupe_key).where(alerts.c.host == host, alerts.c.closed_at.is_(None), of_writer)
+    for cause in connection.execute(is_open.order_by(alerts.c.id)).scalars().all():
+        if cause not in causes:
+            close_alert(connection, host, cause)
+    for each in (*told.conditions, *told.events):
+        raise_alert(
+            connection,
+            host=host,
+            kind=each.kind,
+            severity=KINDS[each.kind].severity,
+            message=each.why,
+            dedupe_key=each.cause,
+            change_id=each.change_id,
+            count=each.count,
+            adds=each in told.events,
+        )
+
+
+def newest_list(connection: Connection, host: str) -> int:
+    """The number of the writer's last recorded list of conditions; 0 if there is none. The next one's must be higher:
+    by a clock that was set back since, all its lists would count as older, and be ignored.
+    """
+    statement = select(condition_lists.c.sequence).where(condition_lists.c.host == host)
+    return int(connection.execute(statement).scalar() or 0)
 
 
 def list_alerts(

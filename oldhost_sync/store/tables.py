@@ -437,9 +437,8 @@ alerts = table(
     Column("delivered_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
     Column("is_open", Boolean, server_default=text("1")),
-    # How many things the message is about, and the number of the latest update (0: not numbered).
+    # How many things the message is about.
     Column("occurrences", Integer, nullable=False, server_default=text("1")),
-    Column("sequence", BigInteger, nullable=False, server_default=text("0")),
     # When its count, severity or message last changed; who acknowledged it, and when; who closed it (NULL: the product,
     # because its cause was gone), and why.
     Column("updated_at", UtcDateTime),
@@ -477,15 +476,8 @@ alert_events = table(
     Index("ix_alert_events_created", "host", "created_at", "id"),
 )
 
-# When each cause was last closed: an opening that arrives late must not open it again. Kept for a day.
-alert_closings = table(
-    "alert_closings",
-    by_host(),
-    Column("dedupe_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), primary_key=True),
-    Column("sequence", BigInteger, nullable=False),
-    Column("closed_at", UtcDateTime, nullable=False),
-    Index("ix_alert_closings_closed", "host", "closed_at"),
-)
+# The number of the writer's last list of conditions: an older one that arrives late must not open or close anything.
+condition_lists = table("condition_lists", by_host(), Column("sequence", BigInteger, nullable=False))
 
 # Incidents in which emergencies were late; at most one is open. `_ended`: those with a fate, `_waiting`: those without,
 # as last seen. Late: half of the promise (warned), all of it (breached).

@@ -146,8 +146,8 @@ class Further:
             one.activity_id
             for one in (described.pending_activities if described else ())
             if one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-            # It has no result that could have a wrong shape: whoever completes it says that the alerts are recorded.
-            and (mishap.target, one.activity_type.name) != ("complete", "record_alerts")
+            # It has no result that could have a wrong shape: who completes it says that the conditions are recorded.
+            and (mishap.target, one.activity_type.name) != ("complete", "record_conditions")
         ]
         if not begun:
             return

@@ -35,7 +35,6 @@ SAMPLES_MIN = 10
 # them: their slopes are told, and no leak.
 GROWING = frozenset(
     {
-        "alert_closings",
         "alert_events",
         "alerts",
         "host_sessions",

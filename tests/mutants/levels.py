@@ -50,7 +50,10 @@ FAILING_RELAYS = _tests("real MariaDB, a relay that fails", "tests/integration/r
 ACTIVITIES = _tests("real MariaDB, the session's activities", "tests/integration/activities/test_session.py")
 FOREIGN_LOCKS = _tests("real MariaDB, rows locked by others", "tests/integration/ledger/test_foreign_locks.py")
 ALERTS = _tests(
-    "real MariaDB, alerts", "tests/integration/store/test_alerts.py", "tests/integration/store/test_alert_life.py"
+    "real MariaDB, alerts",
+    "tests/integration/store/test_alerts.py",
+    "tests/integration/store/test_alert_life.py",
+    "tests/integration/activities/test_conditions.py",
 )
 ENDED_WORKERS = _tests(
     "real MariaDB, workers that ended",

@@ -25,7 +25,7 @@ from tests.workflows.conftest import (
     TXN,
     Stage,
     Writer,
-    alerts_failed_by_hand,
+    report_failed_by_hand,
     session_given_up,
     start_run,
     two_sends_given_up,
@@ -91,7 +91,7 @@ async def faults(writer: Writer) -> None:
         await answered(writer, unit, reply)
     await writer.take(TXN, "c")
     await writer.skip(60)
-    await writer.until(lambda: len(writer.world.told("dead-letter")) == 2)
+    await writer.until_rejected(2)
     for action, change_id in zip(("retry", "discard"), writer.world.books.dead_letters(), strict=True):
         await writer.operate(action, change_id=change_id)
     await writer.until_quiet()
@@ -101,7 +101,7 @@ async def renewed(writer: Writer) -> None:
     """A new run that takes everything over in the middle of a ban (recorded: the last run, which
     begins with a snapshot)."""
     await answered(writer, "a", Reply.REJECTED)
-    await writer.until(lambda: writer.world.told("dead-letter"))
+    await writer.until_rejected()
     await writer.take(TXN, "a")
     await writer.take(LWW, "b")
     await answered(writer, "c", Reply.BAN)
@@ -112,9 +112,9 @@ async def renewed(writer: Writer) -> None:
 
 
 async def held(writer: Writer) -> None:
-    """Changes that stay in MariaDB behind a dead letter until it is decided on, and alerts in lists."""
+    """Changes that stay in MariaDB behind a dead letter until it is decided on."""
     await answered(writer, "a", Reply.REJECTED)
-    await writer.until(lambda: writer.world.told("dead-letter"))
+    await writer.until_rejected()
     for _ in range(3):
         await writer.take(TXN, "a")
     await writer.operate("pause")
@@ -188,7 +188,7 @@ async def properties(writer: Writer) -> None:
 async def carried(writer: Writer) -> None:
     """A run that takes over a snapshot, told of its own release (recorded: the last one)."""
     await answered(writer, "a", Reply.REJECTED)
-    await writer.until(lambda: writer.world.told("dead-letter"))
+    await writer.until_rejected()
     await writer.take(TXN, "a")
     for number in range(12):
         await writer.take(LWW, f"unit-{number}", property_id=f"P-{number % 3}")
@@ -251,7 +251,7 @@ async def mended(writer: Writer) -> None:
     """A dead letter was decided without the writer; the next sweep ends its hold."""
     await writer.take(TXN, "a")
     await answered(writer, "b", Reply.REJECTED)
-    await writer.until(lambda: writer.world.told("dead-letter"))
+    await writer.until_rejected()
     await writer.take(TXN, "b", "held")
     writer.world.books.decide(messages.OperatorAct("oldhost", "discard", "ana", "told to", 2))
     await writer.skip(400)
@@ -264,10 +264,9 @@ async def given_up(writer: Writer) -> None:
 
 
 async def by_hand(writer: Writer) -> None:
-    """A person fails the activity that records alerts."""
-    writer.world.stuck.append("record_alerts")
-    await answered(writer, "a", Reply.REJECTED)
-    await alerts_failed_by_hand(writer)
+    """A person fails the activity that records what is the case."""
+    await report_failed_by_hand(writer)
+    await writer.take(TXN, "a")
     await writer.until_quiet()
 
 

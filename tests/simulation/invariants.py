@@ -20,6 +20,7 @@ from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.queue.coalescer import Coalescer
 from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.rules.alert_cause import cause_of
+from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
 from oldhost_sync.store.ledger.completion import UNCONFIRMED
 from oldhost_sync.store.ledger.operator_commands import CONFIRM_CHANGE, DISCARD_CHANGE, REOPEN_CHANGE
 from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING
@@ -408,6 +409,9 @@ class Always:
 def after_healing(world: Any) -> list[str]:
     """What is wrong at the end; nothing, if all promises were kept."""
     wrong: list[str] = []
+    with PlainEngine(world.database).connect() as connection:  # as a relay does all the time
+        keep_dead_letter_alerts(connection, "oldhost")  # type: ignore[arg-type]  # as much of a Connection as it uses
+        connection.commit()
     rows = world.database.rows(
         "SELECT id, idempotency_key, entity_type, entity_id, event_type, payload, priority_class, outcome, nonce "
         "FROM outbox_events ORDER BY id"

@@ -34,7 +34,7 @@ _AGAIN = RetryPolicy()
 _LOGGED = {
     "stop_sends": "send",
     "sweep": "load_outstanding",
-    "record_alerts": "raise_alerts",
+    "record_conditions": "raise_alerts",
     "record_act": "record_decision",
 }
 

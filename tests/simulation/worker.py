@@ -9,7 +9,6 @@ from typing import Any
 
 from temporalio.exceptions import ApplicationError
 
-from activities.alerts import AlertActivities
 from activities.records import RecordingActivities
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
@@ -24,7 +23,7 @@ from oldhost_sync.policy.machine.actions import (
     LoadOutstanding,
     OpenSession,
     Probe,
-    RecordAlerts,
+    RecordConditions,
     Send,
     StopSends,
     Sweep,
@@ -47,7 +46,7 @@ ARGUMENTS: dict[str, type] = {
     "sweep": Sweep,
     "record_act": messages.OperatorAct,
     "recover_submissions": messages.Recovery,
-    "record_alerts": RecordAlerts,
+    "record_conditions": RecordConditions,
 }
 CONNECT_SECONDS_MAX = 5.0
 
@@ -150,16 +149,14 @@ class Worker:
         self.sessions.limit = AnswerLimit()
         self.sessions.wall = lambda: self.hub.now + self.wall_offset
         recording = RecordingActivities(engine, count=self.sessions.count, rest=self.hub.sleep)
-        alerts = AlertActivities(engine)
         recovery = RecoveryActivities(engine, SimulatedHistories(world.temporal, process))
         self._activities: dict[str, Callable[[Any], Any]] = {
             name: getattr(owner, name)
             for owner, names in (
                 (self.sessions, ("open_session", "send", "stop_sends", "probe", "close_session")),
                 (SubmissionActivities(engine), ("record_submissions",)),
-                (recording, ("load_outstanding", "sweep", "record_act")),
+                (recording, ("load_outstanding", "sweep", "record_act", "record_conditions")),
                 (recovery, ("recover_submissions",)),
-                (alerts, ("record_alerts",)),
             )
             for name in names
         }

@@ -25,7 +25,7 @@ from oldhost_sync.policy.changes import (
     PriorityClass,
     WireRef,
 )
-from oldhost_sync.policy.machine.actions import LoadOutstanding, Send, Sweep
+from oldhost_sync.policy.machine.actions import LoadOutstanding, RecordConditions, Send, Sweep, WriterCondition
 from oldhost_sync.policy.machine.events import (
     OpeningHalted,
     OpeningPostponed,
@@ -34,6 +34,7 @@ from oldhost_sync.policy.machine.events import (
     SessionOpened,
 )
 from oldhost_sync.policy.machine.outstanding_changes import Part
+from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.policy.rules.operator_act import LETTER_ACTS
 from workflows import messages
 
@@ -50,6 +51,43 @@ class Reply(StrEnum):
     LOST_AFTER = auto()  # applied, reply lost
     LATE = auto()  # applied a little later, no reply (trap 1)
     BAN = auto()  # a ban begins, for a reason of OldHost's own
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An alert that was opened, brought up to date, or closed (`close`)."""
+
+    kind: str
+    message: str
+    cause: str
+    change_id: int | None = None
+    count: int = 1
+    close: bool = False
+
+    @property
+    def severity(self) -> str:
+        return KINDS[self.kind].severity
+
+
+class Alerts:
+    """The store's part about the writer's alerts."""
+
+    def __init__(self) -> None:
+        self.told: list[Alert] = []
+        self._open: dict[str, WriterCondition] = {}
+
+    def record(self, told: RecordConditions) -> list[Alert]:
+        """What the list changes."""
+        now = {each.cause: each for each in told.conditions}
+        over = [each for cause, each in self._open.items() if cause not in now and each.kind not in told.unknown]
+        changes = [Alert(each.kind, each.why, each.cause, each.change_id, close=True) for each in over]
+        news = [each for each in told.conditions if self._open.get(each.cause) != each]
+        changes += [
+            Alert(each.kind, each.why, each.cause, each.change_id, each.count) for each in (*news, *told.events)
+        ]
+        self._open = {**{cause: each for cause, each in self._open.items() if each not in over}, **now}
+        self.told += changes
+        return changes
 
 
 @dataclass
@@ -150,7 +188,7 @@ class Books:
     halts_are_late: bool = False
     paused: list[str] | None = None
     sequence: int = 0
-    alert_sequence: int = 0  # of the alerts that are stored already
+    conditions_sequence: int = 0  # of the list of conditions that is recorded already
 
     # ------------------------------------------------------------------------------------------------------- changes
 
@@ -187,7 +225,7 @@ class Books:
             page.paused, page.halted = self.paused, bool(self.halted)
         elif action.part is Part.EMERGENCIES:
             page.dead_letters = len(self.dead_letters())
-            page.alert_sequence = self.alert_sequence
+            page.conditions_sequence = self.conditions_sequence
             page.paused = self.paused
             page.ban_left_ms = self.banned_until_ms - now_ms if self.banned_until_ms else None
         return page

@@ -81,6 +81,10 @@ class Writer:
         await self.until(lambda: all(books.dead_of(change.ref.entity) for change in books.outstanding()))
         return await self.until_status(lambda status: not status["waiting"] and not status["in_flight"])
 
+    async def until_rejected(self, count: int = 1) -> None:
+        """Until the writer knows of so many dead letters."""
+        await self.until_status(lambda status: status["dead_letters"] == count)
+
     async def operate(self, update: str, **fields: Any) -> Any:
         request = messages.OperatorAct(operator="ana", reason="test", **fields)
         return await self.handle.execute_update(update, request)
@@ -95,13 +99,15 @@ async def stuck(writer: Writer, name: str) -> AsyncActivityHandle:
     )
 
 
-async def alerts_failed_by_hand(writer: Writer) -> None:
-    """A person fails the activity that records the alert of change 1; it is recorded a second later."""
-    failed = await stuck(writer, "record_alerts")
+async def report_failed_by_hand(writer: Writer) -> None:
+    """A person fails the activity that records what is the case; it is recorded a second later."""
+    writer.world.stuck.append("record_conditions")
+    await writer.handle.signal("nobody_knows_this")
+    failed = await stuck(writer, "record_conditions")
     await failed.fail(ApplicationError("by hand", non_retryable=True))
     writer.world.stuck.clear()
     await writer.skip(5)
-    await writer.until(lambda: [alert.change_id for alert in writer.world.told("dead-letter")] == [1])
+    await writer.until(lambda: writer.world.told("unreadable-signal"))
 
 
 async def two_sends_given_up(writer: Writer) -> None:

@@ -126,7 +126,7 @@ async def test_a_debounce_of_nothing_is_a_policy_too(stage: Stage) -> None:
 async def test_a_ban_a_pause_and_a_hold_are_carried(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.REJECTED], 3: [Reply.BAN]}) as writer:
         await writer.take(TXN, "dead")
-        await writer.until(lambda: writer.world.told("dead-letter"))
+        await writer.until_rejected()
         await writer.take(TXN, "dead")
         await writer.take(TXN, "a")
         await writer.until(lambda: writer.world.told("ban"))

@@ -79,7 +79,7 @@ async def test_a_flush_sends_what_is_debounced(stage: Stage) -> None:
 async def test_a_rejection_holds_the_txn_changes_of_its_entity_only(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
         await writer.take(TXN, "a")
-        await writer.until(lambda: writer.world.told("dead-letter"))
+        await writer.until_rejected()
         _, other, emergency = (
             await writer.take(TXN, "a"),
             await writer.take(TXN, "b"),
@@ -97,18 +97,17 @@ async def test_a_rejection_holds_the_txn_changes_of_its_entity_only(stage: Stage
 async def test_a_retry_sends_the_dead_letter_before_those_behind_it(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
         dead = await writer.take(TXN, "a")
-        await writer.until(lambda: writer.world.told("dead-letter"))
+        await writer.until_rejected()
         held = await writer.take(TXN, "a")
         await writer.operate("retry", change_id=dead)
         await writer.until(lambda: len(writer.world.applied_ids) == 2)
         assert writer.world.applied_ids == [dead, held]
-        await writer.until(lambda: f"dead:{dead}" in [alert.dedupe_key for alert in writer.world.alerts if alert.close])
 
 
 async def test_a_discard_lets_those_behind_it_go(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
         dead = await writer.take(TXN, "a")
-        await writer.until(lambda: writer.world.told("dead-letter"))
+        await writer.until_rejected()
         held = await writer.take(TXN, "a")
         await writer.operate("discard", change_id=dead)
         await writer.until(lambda: writer.world.applied_ids == [held])
@@ -121,7 +120,7 @@ async def test_a_decision_that_the_writer_missed_is_followed_at_the_next_sweep(
 ) -> None:
     async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
         dead = await writer.take(TXN, "a")
-        await writer.until(lambda: writer.world.told("dead-letter"))
+        await writer.until_rejected()
         await writer.take(TXN, "a")
         writer.world.books.decide(messages.OperatorAct("oldhost", action, "ana", "told to", dead))
         await writer.skip(400)
@@ -132,7 +131,7 @@ async def test_no_hold_ends_at_a_sweep_while_an_act_is_under_way(stage: Stage) -
     """It may be recorded, and not be told yet."""
     async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
         dead = await writer.take(TXN, "a")
-        await writer.until(lambda: writer.world.told("dead-letter"))
+        await writer.until_rejected()
         held = await writer.take(TXN, "a")
         writer.world.books.decide(messages.OperatorAct("oldhost", "discard", "ana", "told to", dead))
         writer.world.decisions_closed = True

@@ -52,13 +52,13 @@ async def test_an_argument_that_is_none_is_told_to_people(stage: Stage) -> None:
         await writer.handle.terminate()
 
 
-async def test_alerts_are_numbered_above_those_of_earlier_runs_whose_clock_was_ahead(stage: Stage) -> None:
+async def test_lists_of_conditions_are_numbered_above_those_of_earlier_runs_whose_clock_was_ahead(stage: Stage) -> None:
     """The store takes lower numbers for older, and ignores them."""
     writer = await start(stage, answers=False)
-    writer.world.books.alert_sequence = ahead = 4_000_000_000_000
+    writer.world.books.conditions_sequence = ahead = 4_000_000_000_000
     async with stage.workers(writer.world):
-        await writer.until(lambda: writer.world.alerts != [])
-        assert min(alert.sequence for alert in writer.world.alerts) > ahead
+        await writer.until(lambda: writer.world.lists != [])
+        assert min(told.sequence for told in writer.world.lists) > ahead
         await writer.handle.terminate()
 
 

@@ -22,14 +22,13 @@ from oldhost_sync.policy.machine.actions import (
     LoadOutstanding,
     OpenSession,
     Probe,
-    RaiseAlert,
-    RecordAlerts,
+    RecordConditions,
     Send,
     StopSends,
     Sweep,
 )
 from oldhost_sync.policy.machine.events import OpeningResult, Probed, SendEnded, SessionOpened
-from tests.workflows.books import Books, OldHost, Reply
+from tests.workflows.books import Alert, Alerts, Books, OldHost, Reply
 from tests.workflows.unread_signals import unread_signals
 from workflows import messages
 
@@ -79,8 +78,10 @@ class World:
     asked_at_ms: list[int] = field(default_factory=list)
     answers: list[OpeningResult] = field(default_factory=list)
     sends: dict[int, list[int]] = field(default_factory=dict)
-    alerts: list[RaiseAlert] = field(default_factory=list)
+    alerts: list[Alert] = field(default_factory=list)
     alerts_at_ms: list[int] = field(default_factory=list)
+    lists: list[RecordConditions] = field(default_factory=list)
+    open_alerts: Alerts = field(default_factory=Alerts)
     decisions: list[messages.OperatorAct] = field(default_factory=list)
     submissions: list[messages.Submission] = field(default_factory=list)
     refused: list[messages.Recorded] = field(default_factory=list)
@@ -124,11 +125,13 @@ class World:
     def outcome_of(self, change_id: int) -> Outcome | None:
         return self.books.changes[change_id].outcome
 
-    def told(self, kind: str) -> list[RaiseAlert]:
-        return [alert for alert in self.alerts if alert.kind == kind]
+    @property
+    def reported(self) -> list[str]:
+        """The kinds in the last list."""
+        return [each.kind for told in self.lists[-1:] for each in told.conditions]
 
-    def _is_open(self, cause: str) -> bool:
-        return next((not each.close for each in reversed(self.alerts) if each.dedupe_key == cause), False)
+    def told(self, kind: str) -> list[Alert]:
+        return [alert for alert in self.alerts if alert.kind == kind and not alert.close]
 
     async def now_ms(self) -> int:
         return round((await self.env.get_current_time()).timestamp() * 1000)
@@ -285,14 +288,14 @@ class World:
         return self.refused[-1]
 
     @activity.defn
-    async def record_alerts(self, action: RecordAlerts) -> None:
+    async def record_conditions(self, told: RecordConditions) -> None:
         await self._while_stuck()
         now_ms = await self.now_ms()
-        for one in action.alerts:
-            if one.close and not self._is_open(one.dedupe_key):
-                continue  # as the store does
-            self.alerts.append(one)
-            self.alerts_at_ms.append(now_ms)
+        changes = self.open_alerts.record(told)
+        self.books.conditions_sequence = max(self.books.conditions_sequence, told.sequence)
+        self.lists.append(told)
+        self.alerts += changes
+        self.alerts_at_ms += [now_ms] * len(changes)
 
     @activity.defn
     async def record_act(self, act: messages.OperatorAct) -> messages.ActRecorded:
@@ -309,7 +312,7 @@ class World:
             self.load_outstanding,
             self.sweep,
             self.record_submissions,
-            self.record_alerts,
+            self.record_conditions,
             self.record_act,
             self.recover_submissions,
         ]

@@ -1,17 +1,16 @@
-"""Rates: the writer's load monitor measures them, makes a forecast once a minute, and raises an alert before a promise
-breaks; the relay measures the flow of a host.
+"""Rates: the writer's load monitor measures them, and forecasts once a minute whether a promise will break; the relay
+measures the flow of a host.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
 from oldhost_sync.policy.forecast.forecast import Arrivals, Backlog, Forecast, outlook
-from oldhost_sync.policy.machine.actions import RaiseAlert
 from oldhost_sync.policy.queue.coalescer import Coalescer
 from oldhost_sync.policy.queue.pending_operation import PendingOperation
 from oldhost_sync.policy.tuning import CALM_MS, CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT, send_size
@@ -23,7 +22,7 @@ RATES_OVER_MS = round(FORECAST_MS / SMOOTHING)
 URGENT_MAX = 500
 # Rates are measured over at least this time; a forecast may be requested sooner.
 MEASURE_MS_MIN = 30_000
-# An alert closes when the figure has fallen to this share of the promise.
+# A promise will no longer break when the figure has fallen to this share of it.
 OVER_PERCENT = 95
 # Measured over this time: short for the pace, so that it is current; long for the ratio, so that one burst hardly
 # changes it.
@@ -35,7 +34,7 @@ ENTRIES_MAX = 2_000
 
 class LoadMonitor:
     """Rates are smoothed at each minute's measurement, `service_ms` at each send's. A forecast is also made at once
-    when a ban begins (`look_soon`).
+    when a ban begins (`look_soon`). `breaks`: by its name, the promise that will break, and why, as first seen.
     """
 
     def __init__(self, now_ms: int, txn_per_lww: int, in_flight: Iterable[PendingOperation]) -> None:
@@ -44,7 +43,7 @@ class LoadMonitor:
         self.applied_per_s = 0.0
         self.next_at_ms = now_ms + FORECAST_MS
         self.latest: Forecast | None = None
-        self.open_alerts: list[str] = []
+        self.breaks: dict[str, str] = {}
         self.rates = dict.fromkeys(PriorityClass, 0.0)
         self._since_ms = self._calm_from_ms = now_ms
         self._arrived = 0
@@ -79,20 +78,20 @@ class LoadMonitor:
     def look_soon(self, now_ms: int) -> None:
         self.next_at_ms = now_ms
 
-    def look(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Iterator[RaiseAlert]:
+    def look(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> None:
         if now_ms - self._since_ms >= MEASURE_MS_MIN:
             self._measure(now_ms)
         self.next_at_ms = now_ms + FORECAST_MS
         self.latest = found = self.forecast(coalescer, blocked_ms, now_ms)
         oldest_ms = found.oldest_age_ms or 0
-        yield from self._say(
-            "forecast:consistency",
-            _breaks(oldest_ms, CONSISTENCY_MS, is_open="forecast:consistency" in self.open_alerts),
+        self._judge(
+            "consistency",
+            _breaks(oldest_ms, CONSISTENCY_MS, is_seen="consistency" in self.breaks),
             f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, and the oldest will be "
             f"{oldest_ms / 3_600_000:.1f} h old when OldHost has it.",
         )
-        yield from self._say(
-            "forecast:emergency",
+        self._judge(
+            "emergency",
             # Emergencies that wait because of a ban have an alert for that.
             self._lasts(late=not blocked_ms and found.breaks_emergency, now_ms=now_ms),
             f"The 30 s promise for emergencies will break: {len(coalescer.lanes[PriorityClass.EMERGENCY])} wait, the "
@@ -138,13 +137,11 @@ class LoadMonitor:
         self._arrived = self._applied = 0
         self._since_ms = now_ms
 
-    def _say(self, dedupe_key: str, is_so: bool, message: str) -> Iterator[RaiseAlert]:
-        if is_so and dedupe_key not in self.open_alerts:
-            self.open_alerts.append(dedupe_key)
-            yield RaiseAlert("forecast", "warning", message, dedupe_key)
-        elif not is_so and dedupe_key in self.open_alerts:
-            self.open_alerts.remove(dedupe_key)
-            yield RaiseAlert("forecast", "info", "", dedupe_key, close=True)
+    def _judge(self, promise: str, will_break: bool, why: str) -> None:
+        if will_break:
+            self.breaks.setdefault(promise, why)
+        else:
+            self.breaks.pop(promise, None)
 
 
 def urgent(coalescer: Coalescer, count: int) -> list[tuple[int, int]]:
@@ -160,8 +157,8 @@ def urgent(coalescer: Coalescer, count: int) -> list[tuple[int, int]]:
     return found
 
 
-def _breaks(age_ms: int, promise_ms: int, *, is_open: bool) -> bool:
-    return age_ms > (promise_ms * OVER_PERCENT // 100 if is_open else promise_ms)
+def _breaks(age_ms: int, promise_ms: int, *, is_seen: bool) -> bool:
+    return age_ms > (promise_ms * OVER_PERCENT // 100 if is_seen else promise_ms)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.machine.outstanding_changes import Part
+from oldhost_sync.policy.rules.alert_kinds import Kind
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 
 
@@ -79,26 +80,31 @@ class LoadOutstanding:
 
 
 @dataclass(frozen=True, slots=True)
-class RaiseAlert:
-    """Raise an alert, or `close` the one with this `dedupe_key`. `count`: how many changes it is about. `sequence`:
-    grows with each.
+class WriterCondition:
+    """What is the case, for people, in words (`why`). At most one alert of each `cause` is open. `count`: how many
+    changes it is about.
     """
 
-    kind: str
-    severity: str
-    message: str
-    dedupe_key: str
+    kind: Kind
+    why: str
+    cause: str
     change_id: int | None = None
-    close: bool = False
     count: int = 1
-    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class RecordAlerts:
-    """Record these alerts in this order; the next list waits until they are recorded."""
+class RecordConditions:
+    """All that is the case now: after this, alerts about it are open, and the writer's others closed but for those of
+    the `unknown` kinds. `events`: what happened since the last list; it is counted, and has no end. `sequence`: grows
+    with each list, by which an older one that arrives later is ignored.
+    """
 
-    alerts: tuple[RaiseAlert, ...]
+    conditions: tuple[WriterCondition, ...] = ()
+    unknown: tuple[str, ...] = ()
+    events: tuple[WriterCondition, ...] = ()
+    sequence: int = 0
 
 
-Action = OpenSession | Send | StopSends | CloseSession | Probe | Sweep | LoadOutstanding | RecordAlerts | OperatorAct
+Action = (
+    OpenSession | Send | StopSends | CloseSession | Probe | Sweep | LoadOutstanding | RecordConditions | OperatorAct
+)

@@ -7,8 +7,8 @@ sent, and rebuilds itself from MariaDB when it starts empty.
 
 Its parts know each other only where one is given to another, and none knows the machine: `coalescer` (what waits),
 `in_flight` (what is being sent), `link` (session and breaker), `outcomes` (the fates of changes), `loading` and
-`sweeping` (what is read from MariaDB), `load` (rates and forecast), `progress`, and `alerts`. Operators' acts are
-above it (`operators.py`).
+`sweeping` (what is read from MariaDB), `load` (rates and forecast), `progress` and `lost_answers`. Operators' acts are
+above it (`operators.py`), and so is what people are told (`conditions.py`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from dataclasses import dataclass
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.forecast.rates import LoadMonitor
-from oldhost_sync.policy.machine import standing_alerts
 from oldhost_sync.policy.machine.actions import (
     Action,
     CloseSession,
     LoadOutstanding,
     OpenSession,
     Probe,
-    RecordAlerts,
     Send,
     StopSends,
     Sweep,
 )
-from oldhost_sync.policy.machine.alerts import Alerts, clock
 from oldhost_sync.policy.machine.events import (
     ANSWERED,
     REFUSALS,
@@ -43,10 +40,9 @@ from oldhost_sync.policy.machine.events import (
     SendFailed,
     SessionOpened,
 )
-from oldhost_sync.policy.machine.lost_answers import LostAnswers
 from oldhost_sync.policy.machine.outcomes import Outcomes
 from oldhost_sync.policy.machine.outstanding_changes import Part, Rebuild, SweepState
-from oldhost_sync.policy.machine.progress import Progress
+from oldhost_sync.policy.machine.progress import LostAnswers, Progress
 from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.policy.machine.session import BreakerState, Event, HostLink, Phase
 from oldhost_sync.policy.queue.coalescer import Coalescer
@@ -75,10 +71,22 @@ class Pause:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A change that OldHost neither applies nor rejects. It has the next nonce, so everything waits behind it; or it
+    waits apart after so many `tries`.
+    """
+
+    change_id: int
+    tries: int = 0
+
+
 class Machine:
     """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: the state came from
     an earlier run, perhaps without the waiting changes. `draining`: a new run is about to start. `release`: the
     release whose decisions it makes (`release.py`).
+
+    `stuck`: the last change found so, as long as it has no fate.
 
     `resolved_epoch`: that of the last resolve in this run; sends of an older run's session are no longer under way.
     `opening_predates_resolve`: an operator resolved while a session was being opened; its result is older than that.
@@ -91,7 +99,8 @@ class Machine:
         self.paused: Pause | None = None
         self.send_number = self.probe_at_ms = self.resolved_epoch = 0
         self._stopped_epoch = 0  # of the session whose sends were stopped, because a new run is about to start
-        self._told_apart = 0  # the change that the open alert says waits apart
+        self.stuck: Stuck | None = None
+        self._halts: list[OperatorAct] = []
         self.coalescer = Coalescer(
             debounce_ms=policy.debounce_ms,
             max_wait_ms=policy.max_wait_ms,
@@ -105,7 +114,6 @@ class Machine:
         self.sweeping = SweepState(policy.sweep_ms)
         self.load = LoadMonitor(now_ms, policy.txn_per_lww, self.in_flight)
         self.progress = Progress(now_ms)
-        self.alerts = Alerts()
         self.lost_answers = LostAnswers()
         self.outcomes = Outcomes(
             self.coalescer,
@@ -115,7 +123,6 @@ class Machine:
             self.sweeping,
             self.load,
             self.progress,
-            self.alerts,
         )
         self.counters = self.outcomes.counters
 
@@ -125,7 +132,7 @@ class Machine:
         """What to do now, after all that was reported. Each action is returned once, and remembered as under way.
 
         The order: sends, while a session is open and something can be sent; opening or closing the session; what is
-        independent of sending: the probe, reading outstanding changes, the sweep; the forecast and the alerts.
+        independent of sending: the probe, reading outstanding changes, the sweep; halts to be made durable.
         """
         self.link.tick(now_ms)
         for entity in self.coalescer.advance(now_ms, MOVED_AT_ONCE_MAX):
@@ -133,8 +140,10 @@ class Machine:
         sends: list[Action] = [*self._sends(now_ms)] if self.may_send else []
         actions = [*sends, *self._session_actions(now_ms), *self._other_actions(now_ms)]
         if now_ms >= self.load.next_at_ms:
-            self.alerts.add(*self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms))
-        return actions + self.tell(now_ms)
+            self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms)
+        self._look(now_ms)
+        halts, self._halts = self._halts, []
+        return [*actions, *halts]
 
     def _sends(self, now_ms: int) -> Iterator[Send]:
         """Operations that are bound to nonces first, then emergencies, then the lanes."""
@@ -264,7 +273,7 @@ class Machine:
 
     def watch_at_ms(self) -> int | None:
         """When to call `decide` even while an operation is in flight: it may take longer than an alert may wait."""
-        if self.draining or self.progress.open_alert is not None or not self.has_sendable:
+        if self.draining or self.progress.stands_still or not self.has_sendable:
             return None
         return self.progress.due_at_ms
 
@@ -307,8 +316,6 @@ class Machine:
     def load_ban(self, left_ms: int, now_ms: int) -> None:
         """While rebuilding: the last ban and what is left of it; negative when it is over."""
         self.link.load_ban(left_ms, now_ms)
-        if left_ms > 0:
-            self.alerts.banned(self.breaker.until_ms)  # the earlier run may have ended before it raised this
 
     def finish_loading(self, now_ms: int) -> None:
         """All outstanding changes were read."""
@@ -332,17 +339,16 @@ class Machine:
 
     def swept(
         self, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int, *, mends_holds: bool = True
-    ) -> None:
-        """A page of outstanding changes was read: take over those that are missing here. `mends_holds`: no operator's
-        act is under way, which may be recorded and not told here yet.
+    ) -> int:
+        """A page of outstanding changes was read: take over those that are missing here. Returns how many were.
+        `mends_holds`: no operator's act is under way, which may be recorded and not told here yet.
         """
         outstanding = self.sweeping.fates.outstanding(refs)
         if mends_holds:
             self.outcomes.follow_sweep(outstanding, now_ms)
         missed = self.enqueue(outstanding, now_ms, sweep=True)
         self.sweeping.end(last_id, now_ms, more=more)
-        if missed:
-            self.alerts.strays(missed, last_id, now_ms)
+        return missed
 
     # ------------------------------------------------------------------------------------------------ opening a session
 
@@ -371,49 +377,32 @@ class Machine:
 
     def _opened(self, event: SessionOpened, now_ms: int) -> None:
         """OldHost agrees with the ledger: record the fates of what was in doubt, and send bound operations first."""
-        attempts, was_asking = self.session.attempts, self.breaker.state is BreakerState.HALF_OPEN
         self.link.opened(event)
         bound = event.bound_refs()
         for fate in event.fates:
             self.outcomes.record(fate, now_ms)
         self.outcomes.bind_all(bound)
-        if attempts >= REOPEN_ALERT_ATTEMPTS:
-            self.alerts.session_is_back()
-        if event.epoch > 1 and self._proves_that_all_is_well:
-            self.alerts.disproved_by_a_session()
         self._count_without_progress(bound)
         self.counters.sessions += 1
         self._set_apart(event.apart, now_ms)
         self.progress.fates = 0
         self.probe_at_ms = now_ms + self.policy.probe_ms
-        if was_asking:
-            self.alerts.ban_or_halt_is_over()
-
-    @property
-    def _proves_that_all_is_well(self) -> bool:
-        """The first session of a run to which an earlier one left no more than its alerts, unless a pause or a halt has
-        begun during the opening.
-        """
-        return self.counters.sessions == 0 and not self.carried and not self._must_stop
 
     def _count_without_progress(self, bound: list[ChangeRef]) -> None:
         if not bound:
             self.session.sessions_without_progress = 0
-            stuck = self.alerts.stuck
-            is_here = stuck in self.coalescer.waiting or stuck in self.in_flight
-            if not is_here or stuck != self._told_apart:
-                self.alerts.nothing_is_stuck()
+            if self.stuck is not None and not self.stuck.tries:
+                self.stuck = None
             return
         self.session.sessions_without_progress += 1
         if self.session.sessions_without_progress == SESSIONS_WITHOUT_PROGRESS_ALERT:
-            self.alerts.goes_nowhere(bound[0], SESSIONS_WITHOUT_PROGRESS_ALERT)
+            self.stuck = Stuck(bound[0].change_id)
 
     def _set_apart(self, apart: Sequence[Sequence[int]], now_ms: int) -> None:
         for change_id, tries, *left_ms in apart:
             entity = self.coalescer.park(change_id, now_ms + (left_ms[0] if left_ms else pause_ms(tries)))
             if entity is not None and tries > 1:
-                self._told_apart = change_id
-                self.alerts.waits_apart(change_id, entity, tries)
+                self.stuck = Stuck(change_id, tries)
 
     def _postponed(self, event: OpeningPostponed, now_ms: int) -> None:
         """A ban still runs, an operation in doubt needs its settle time, or the connection can't be opened."""
@@ -432,9 +421,9 @@ class Machine:
         session = self.session
         self.link.wait(now_ms + wait_ms, reason)
         session.attempts += reason not in ("ban", "settle")
-        # The alert no-progress covers the case that something waits, and is raised sooner.
+        # If something waits, that is a standstill, and told sooner.
         if session.attempts == REOPEN_ALERT_ATTEMPTS and not self.has_sendable:
-            self.alerts.no_session(session.attempts, reason)
+            session.is_missed = True
 
     # ---------------------------------------------------------------------------------------------------- a send's end
 
@@ -450,7 +439,7 @@ class Machine:
         if isinstance(event, SendEnded) and event.halted:
             if epoch >= self.resolved_epoch:  # else an operator has resolved; MariaDB says if it is still halted
                 self.halt(event.halted)
-            self.alerts.record_halt(event.halted, event.never_taken, epoch)
+            self._record_halt(event.halted, event.never_taken, epoch)
 
     def _sent(self, number: int, event: SendEnded, now_ms: int) -> None:
         outcomes, older, held = self.outcomes, event.older_refs(), event.dead_letters()
@@ -467,8 +456,8 @@ class Machine:
             self.session.lost = True
         self.progress.said("" if ended else event.reason)
         no_answer = in_doubt and event.refusal != ANSWERED
-        self.lost_answers.note(self.alerts, ended=ended, in_doubt=no_answer, reason=event.reason)
-        self.lost_answers.note_session(self.alerts, event.refusal, event.reason, now_ms)
+        self.lost_answers.note(ended=ended, in_doubt=no_answer, reason=event.reason)
+        self.lost_answers.note_session(event.refusal, event.reason, now_ms)
         if event.banned_ms > 0:
             self.banned(event.banned_ms, now_ms)
 
@@ -521,63 +510,51 @@ class Machine:
             self.link.wait(now_ms + pause, "progress")
 
     def violated(self, what: str) -> None:
-        """One of our own invariants was broken: stop sending, halt, raise the alert, and make the halt durable."""
+        """One of our own invariants was broken: stop sending, halt, and make the halt durable."""
         self.session.lost = True
         self.halt(f"invariant violated: {what}")
-        self.alerts.record_halt(f"invariant violated: {what}")
+        self._record_halt(f"invariant violated: {what}")
 
     def banned(self, ban_ms: int, now_ms: int) -> None:
         """OldHost answered with a ban. A second one soon after the first halts the writer."""
         before = self.breaker.state
         again = self.link.banned(now_ms, ban_ms)
-        if before in (BreakerState.CLOSED, BreakerState.HALF_OPEN):
-            self.alerts.banned(self.breaker.until_ms)
         if before is not BreakerState.CLOSED:
             return
         self.counters.bans += 1
         self.load.look_soon(now_ms)
         if again:
             self.halt(SECOND_BAN)
-            self.alerts.record_halt(SECOND_BAN)
+            self._record_halt(SECOND_BAN)
 
     def halt(self, reason: str) -> None:
         """Halt, or report an existing halt again."""
         self.link.halt(reason)
-        self.alerts.halted(reason)
 
-    # ---------------------------------------------------------------------------------------------------------- alerts
+    def _record_halt(self, reason: str, never_taken: int | None = None, epoch: int = 0) -> None:
+        """Make a halt durable in the ledger, where it was not found by the ledger itself: an act of the writer's own.
 
-    def tell(self, now_ms: int) -> list[OperatorAct | RecordAlerts]:
-        """The halts and alerts that are due now."""
-        emergencies, open_alert = self.coalescer.lanes[_EMERGENCY], self.alerts.emergencies_alert
-        cause, why = self._blockade()
-        # While they are still being read, their number is not known; while OldHost is asked, whether the cause is over.
-        is_reading = self.loading.part is Part.EMERGENCIES
-        is_asking = self.breaker.state is BreakerState.HALF_OPEN and open_alert is not None and open_alert[0] != "pause"
-        if open_alert is None or not (is_reading or is_asking):
-            standing_alerts.of_emergencies(self.alerts, cause, why, emergencies, self.in_flight, now_ms)
-        if not self.draining:
-            why_none, sendable = self._why_no_progress, self.has_sendable
-            standing_alerts.of_progress(self.alerts, self.progress, why_none, emergencies, now_ms, sendable=sendable)
-        self.progress.looked_at_ms = now_ms
-        return self.alerts.take(now_ms, draining=self.draining)
+        `never_taken`: the change whose first send OldHost called a replay; it must not count as applied. `epoch`: that
+        of the session whose send showed it; 0: none.
+        """
+        halt = OperatorAct("", "halt", "writer", reason, never_taken, epoch=epoch)
+        if halt not in self._halts:
+            self._halts.append(halt)
 
-    def _blockade(self) -> tuple[str, str]:
-        """The cause that keeps everything from being sent, as a key and as text."""
-        if self.paused:
-            return "pause", f"the writer is paused by {self.paused.operator}"
-        if self.breaker.state is BreakerState.OPEN:
-            return "ban", f"OldHost has banned us, at least until {clock(self.breaker.until_ms)}"
-        if self.breaker.state is BreakerState.HALTED:
-            return "halt", f"sending is halted: {self.breaker.reason}"
-        return "", ""
+    # ----------------------------------------------------------------------------------------------------- a standstill
 
-    def _why_no_progress(self) -> str:
-        if not self.loaded:
-            return "outstanding changes are still read from MariaDB, or can't be read"
-        if self.session.phase is Phase.OPEN:
-            return "no end of a send was reported: OldHost or the worker may be slow"
-        return f"session: {self.session.phase.value}"
+    def _look(self, now_ms: int) -> None:
+        """Note whether changes get their fates, and whether the stuck one has."""
+        if self.draining:
+            self.progress.looked_at_ms = now_ms
+        else:
+            self.progress.look(now_ms, sendable=self.has_sendable)
+        if self.stuck is not None and self.loading.part is None and self.entry(self.stuck.change_id) is None:
+            self.stuck = None
+
+    def entry(self, change_id: int) -> PendingOperation | None:
+        """The change, if it has no fate and the machine has it."""
+        return self.in_flight.get(change_id) or self.coalescer.waiting.get(change_id)
 
     @property
     def has_sendable(self) -> bool:

@@ -101,7 +101,7 @@ def resume(machine: Machine) -> None:
 
 def retry(machine: Machine, ref: ChangeRef, now_ms: int) -> None:
     """A dead letter waits again, ahead of the changes held behind it (the database is already changed)."""
-    machine.outcomes.letter_is_decided(ref.change_id)
+    machine.outcomes.letter_is_decided()
     machine.outcomes.hold(ref.entity, [ref.change_id])  # it may not be known here; it ends with the change's fate
     if ref.change_id not in machine.coalescer.waiting and ref.change_id not in machine.in_flight:
         machine.outcomes.wait_again(ref, now_ms)
@@ -109,7 +109,7 @@ def retry(machine: Machine, ref: ChangeRef, now_ms: int) -> None:
 
 def is_decided(machine: Machine, entity: EntityKey, change_id: int) -> None:
     """A dead letter no longer waits for an operator; the changes held behind it may be sent."""
-    machine.outcomes.letter_is_decided(change_id)
+    machine.outcomes.letter_is_decided()
     machine.coalescer.decided.note(change_id)
     machine.coalescer.unhold(entity, change_id)
     machine.loading.want(entity)  # the hold may not have been known here
@@ -118,7 +118,8 @@ def is_decided(machine: Machine, entity: EntityKey, change_id: int) -> None:
 def apart_is_decided(machine: Machine, entity: EntityKey, change_id: int, now_ms: int, *, discarded: bool) -> None:
     """A change that waited apart is tried at once or given up: its entity gets turns again."""
     machine.coalescer.unpark(entity)
-    machine.alerts.has_its_fate(change_id)
+    if machine.stuck is not None and machine.stuck.change_id == change_id:
+        machine.stuck = None
     if discarded and not machine.in_flight.is_under_way(change_id):  # else the send reports it
         machine.outcomes.record(ChangeResult(change_id, Outcome.DISCARDED.value), now_ms)
 

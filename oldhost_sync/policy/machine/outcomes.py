@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
 from oldhost_sync.policy.forecast.rates import LoadMonitor
-from oldhost_sync.policy.machine.alerts import Alerts
 from oldhost_sync.policy.machine.outstanding_changes import Rebuild, SweepState
 from oldhost_sync.policy.machine.progress import Progress
 from oldhost_sync.policy.machine.session import SessionState
@@ -56,7 +55,6 @@ class Outcomes:
     sweeping: SweepState
     load: LoadMonitor
     progress: Progress
-    alerts: Alerts
 
     def __post_init__(self) -> None:
         self.counters = Counters()
@@ -106,7 +104,6 @@ class Outcomes:
         self.counters.count(outcome)
         self.sweeping.fates.saw(ref)
         self.loading.fates.saw(ref)
-        self.alerts.has_its_fate(ref.change_id)
         self.progress.fate(now_ms)
         self._tell(fate)
         if outcome in (Outcome.APPLIED, Outcome.DEAD):
@@ -114,7 +111,6 @@ class Outcomes:
         if outcome is Outcome.DEAD:
             self.dead_letters += 1
             self.hold(ref.entity, [ref.change_id])
-            self.alerts.rejected(ref, self.dead_letters, now_ms)
         else:
             self.coalescer.unhold(ref.entity, ref.change_id)
         if outcome is Outcome.APPLIED and fate.nonce is not None:
@@ -171,9 +167,8 @@ class Outcomes:
         for change_id in dead:
             self.counters.received -= self.coalescer.hold(entity, change_id)
 
-    def letter_is_decided(self, change_id: int) -> None:
+    def letter_is_decided(self) -> None:
         self.dead_letters = max(0, self.dead_letters - 1)
-        self.alerts.decided(change_id, self.dead_letters)
 
     def wait_again(self, ref: ChangeRef, now_ms: int) -> None:
         """A dead letter was retried: it waits ahead of the changes held behind it."""
@@ -187,7 +182,7 @@ class Outcomes:
         for ref in outstanding:
             hold = self.coalescer.holds.get(ref.entity)
             if hold is not None and hold.has_dead(ref.change_id) and not self._knows_better(ref.change_id):
-                self.letter_is_decided(ref.change_id)
+                self.letter_is_decided()
                 self.wait_again(ref, now_ms)
 
     def follow_sweep(self, outstanding: Sequence[ChangeRef], now_ms: int) -> None:
@@ -202,7 +197,7 @@ class Outcomes:
         for entity, change_id in newest.items():
             for dead in self.coalescer.holds[entity].older_than(change_id):
                 if not self._knows_better(dead):  # one that was retried holds the others until its fate
-                    self.letter_is_decided(dead)
+                    self.letter_is_decided()
                     self.coalescer.unhold(entity, dead)
 
     def _knows_better(self, change_id: int) -> bool:

@@ -115,7 +115,8 @@ class SessionState:
 
     `opened_at_nonce`: what OldHost expected at the opening; what it expects now, only the ledger knows.
     `bound_is_cut`: more operations are bound than the ledger listed. `sessions_without_progress`: sessions in a
-    row that began with an operation in doubt and brought no result of any operation.
+    row that began with an operation in doubt and brought no result of any operation. `is_missed`: many openings failed
+    while nothing waited.
     """
 
     phase: Phase = Phase.NONE
@@ -130,6 +131,7 @@ class SessionState:
     lost: bool = False
     bound_is_cut: bool = False
     sessions_without_progress: int = 0
+    is_missed: bool = False
 
     @property
     def takes_sends(self) -> bool:
@@ -194,7 +196,7 @@ class HostLink:
         session = self.session
         session.epoch, session.task_queue, session.opened_at_nonce = epoch, task_queue, expected_nonce
         session.sends = session.urgent_sends = session.until_ms = session.attempts = 0
-        session.waiting_for, session.lost, session.bound_is_cut = "", False, False
+        session.waiting_for, session.lost, session.bound_is_cut, session.is_missed = "", False, False, False
 
     def wait(self, until_ms: int, reason: str) -> None:
         """The next session is not requested before `until_ms`."""

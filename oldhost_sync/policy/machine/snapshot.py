@@ -22,9 +22,7 @@ from itertools import accumulate, repeat
 from typing import Any
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.machine.actions import RaiseAlert
-from oldhost_sync.policy.machine.alerts import Alerts
-from oldhost_sync.policy.machine.machine import Machine, Pause
+from oldhost_sync.policy.machine.machine import Machine, Pause, Stuck
 from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.policy.machine.session import BreakerState, Phase
@@ -46,7 +44,7 @@ def dump(machine: Machine) -> Snapshot:
     return {
         "version": VERSION,
         **_dump_changes(machine),
-        "alerts": _dump_alerts(machine.alerts),
+        "stuck": astuple(machine.stuck) if machine.stuck else None,
         "dead_letters": machine.outcomes.dead_letters,
         "loaded": machine.loaded,
         "txn_run": machine.coalescer.turns.robin.txn_run,
@@ -55,7 +53,7 @@ def dump(machine: Machine) -> Snapshot:
         "paused": asdict(machine.paused) if machine.paused else None,
         "rates": [machine.load.service_ms, machine.load.arrivals_per_s, machine.load.applied_per_s],
         "class_rates": list(machine.load.rates.values()),
-        "open_forecasts": list(machine.load.open_alerts),
+        "forecast_breaks": dict(machine.load.breaks),
         "progress": asdict(machine.progress),
         "lost_answers": asdict(machine.lost_answers),
         "send_number": machine.send_number,
@@ -86,17 +84,6 @@ def _dump_changes(machine: Machine) -> Snapshot:
     }
 
 
-def _dump_alerts(alerts: Alerts) -> Snapshot:
-    """The alerts that are open, and those that are not recorded yet."""
-    return {
-        "stuck": alerts.stuck,
-        "unrecorded": [astuple(alert) for alert in alerts.unrecorded()],
-        "emergencies_alert": alerts.emergencies_alert,
-        "grouped": alerts.grouped,
-        "sequence": alerts.sequence,
-    }
-
-
 def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, release: int = RELEASE) -> Machine:
     """The machine of the snapshot, `loaded` unless its waiting changes were left out; an empty one, which is to be
     rebuilt, if there is no snapshot or a run of this release can't read its version.
@@ -118,7 +105,7 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     _restore(machine.breaker, breaker)
     machine.paused = Pause(**snapshot["paused"]) if snapshot["paused"] else None
     _load_rates(machine, snapshot)
-    _load_alerts(machine.alerts, snapshot["alerts"])
+    machine.stuck = Stuck(*snapshot["stuck"]) if snapshot["stuck"] else None
     _restore(machine.lost_answers, snapshot["lost_answers"])
     _restore(machine.progress, snapshot["progress"])
     machine.send_number = snapshot["send_number"]
@@ -137,7 +124,7 @@ def _load_rates(machine: Machine, snapshot: Snapshot) -> None:
     load = machine.load
     load.service_ms, load.arrivals_per_s, load.applied_per_s = snapshot["rates"]
     load.rates = dict(zip(load.rates, snapshot["class_rates"], strict=True))
-    load.open_alerts = list(snapshot["open_forecasts"])
+    load.breaks = dict(snapshot["forecast_breaks"])
 
 
 def _set_back(snapshot: Snapshot, by_ms: int) -> Snapshot:
@@ -155,23 +142,16 @@ def _set_back(snapshot: Snapshot, by_ms: int) -> Snapshot:
     return moved
 
 
-_INSTANTS = {"session": ("until_ms",), "breaker": ("until_ms", "banned_at_ms", "told_at_ms"), "progress": ("since_ms",)}
+_INSTANTS = {
+    "session": ("until_ms",),
+    "breaker": ("until_ms", "banned_at_ms", "told_at_ms"),
+    "progress": ("since_ms",),
+    "lost_answers": ("broken_until_ms",),
+}
 
 
 def _earlier(at_ms: int | None, by_ms: int) -> int | None:
     return None if at_ms is None else at_ms - by_ms
-
-
-def _load_alerts(alerts: Alerts, carried: Snapshot) -> None:
-    alerts.add(*(RaiseAlert(*alert) for alert in carried["unrecorded"]))
-    alerts.stuck = carried["stuck"]
-    alerts.emergencies_alert = _as_tuple(carried["emergencies_alert"])
-    alerts.grouped = _as_tuple(carried["grouped"])
-    alerts.sequence = carried["sequence"]
-
-
-def _as_tuple(carried: list[Any] | None) -> Any:
-    return None if carried is None else tuple(carried)
 
 
 def _load_loading(machine: Machine, snapshot: Snapshot) -> None:

@@ -48,8 +48,18 @@ Kind = Literal[
     "settlement-stopped",
 ]
 
-# What the writer raises: also one alert for each dead letter. The store groups these by OldHost's reason.
-Told = Kind | Literal["dead-letter"]
+# What is the case at the writer, as the writer itself reports it (`machine/conditions.py`).
+WRITER_KINDS: tuple[Kind, ...] = (
+    "ban",
+    "halted",
+    "emergency-blocked",
+    "no-progress",
+    "no-session",
+    "goes-nowhere",
+    "answers-lost",
+    "sessions-broken",
+    "forecast",
+)
 
 # An informational alert closes by itself after this many days in which its cause did not occur again.
 QUIET_DAYS = 7

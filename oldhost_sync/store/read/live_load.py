@@ -11,7 +11,7 @@ from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.store.alerts import newest_sequence
+from oldhost_sync.store.alerts import newest_list
 from oldhost_sync.store.audit import AuditedAct, current_pause
 from oldhost_sync.store.intake.rules import rules_of
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
@@ -23,7 +23,7 @@ from oldhost_sync.store.tables import nonce_ledger
 # --------------------------------------------------------------------------------------- what outlives the writer's run
 
 # A writer that begins without state (its first start, or after its state was lost) must read it, or it would send while
-# paused, and its alerts could be ignored.
+# paused, and its conditions could be ignored.
 
 _BAN_LEFT_MS = text(BAN_LEFT_MS)
 
@@ -31,13 +31,13 @@ _BAN_LEFT_MS = text(BAN_LEFT_MS)
 @dataclass(frozen=True, slots=True)
 class PersistedState:
     """`ban_left_ms`: the remaining time of the last ban, negative when it is over. `dead_letters`: how many there are.
-    `alert_sequence`: the number of its newest alert.
+    `conditions_sequence`: the number of the writer's last list of conditions.
     """
 
     pause: AuditedAct | None
     ban_left_ms: int | None
     dead_letters: int
-    alert_sequence: int
+    conditions_sequence: int
 
 
 def read_persisted_state(connection: Connection, host: str) -> PersistedState:
@@ -49,7 +49,7 @@ def read_persisted_state(connection: Connection, host: str) -> PersistedState:
         current_pause(connection, host),
         None if left is None else int(left),
         dead_letters(connection, host),
-        newest_sequence(connection, host),
+        newest_list(connection, host),
     )
 
 

@@ -144,29 +144,3 @@ def test_what_ended_long_ago_is_forgotten_in_bounded_batches(engine: Engine) -> 
     assert sum(each.gone for each in pruned) == 3
     left = [row["entity_id"] for row in rows(engine, "SELECT entity_id FROM outbox_events ORDER BY entity_id")]
     assert left == ["u0", "u1", "u5", "u6"]
-
-
-# ------------------------------------------------------------------------------------------------------------- order
-
-
-def test_an_opening_that_arrives_after_its_causes_end_opens_nothing(engine: Engine) -> None:
-    with engine.begin() as connection:
-        assert not alerts.close_alert(connection, HOST, "session", sequence=20)
-        assert not alerts.raise_alert(connection, dedupe_key="session", sequence=10, **NUMBERED)
-        assert alerts.list_alerts(connection, HOST) == []
-        assert alerts.raise_alert(connection, dedupe_key="session", sequence=30, **NUMBERED)
-    with engine.begin() as connection:
-        assert not alerts.close_alert(connection, HOST, "session", sequence=20)
-        assert len(alerts.list_alerts(connection, HOST)) == 1
-
-
-def test_an_open_alert_is_told_again_with_its_new_count_and_never_with_an_older_one(engine: Engine) -> None:
-    with engine.begin() as connection:
-        for sequence, count in ((1, 1), (3, 40), (2, 20)):
-            values = NUMBERED | {"message": f"{count} wait"}
-            alerts.raise_alert(connection, dedupe_key="ban", sequence=sequence, count=count, **values)
-        (told,) = alerts.list_alerts(connection, HOST)
-    assert told.message == "40 wait"
-
-
-NUMBERED: dict[str, Any] = {"host": HOST, "kind": "no-session", "severity": "critical", "message": "none"}

@@ -7,8 +7,9 @@ from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import EntityKey
+from oldhost_sync.policy.machine.actions import RecordConditions
 from oldhost_sync.policy.rules.operator_act import OperatorAct
-from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.alerts import keep_writer_conditions
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.read.live_load import PersistedState, read_persisted_state
@@ -36,15 +37,12 @@ def test_nothing_stands_at_first(engine: Engine) -> None:
     assert found(engine) == PersistedState(None, None, 0, 0)
 
 
-def test_the_number_of_the_newest_alert_is_told_whether_it_is_open_or_closed(engine: Engine) -> None:
+def test_the_number_of_the_writer_s_last_list_of_conditions_is_told(engine: Engine) -> None:
     """A writer that numbered below it, by a clock that was set back since, would be ignored."""
     with engine.begin() as connection:
-        raise_alert(connection, HOST, "ban", "critical", "banned", sequence=5)
-        raise_alert(connection, "another", "ban", "critical", "banned", sequence=99)
-    assert found(engine).alert_sequence == 5
-    with engine.begin() as connection:
-        close_alert(connection, HOST, "ban", sequence=8)
-    assert found(engine).alert_sequence == 8
+        keep_writer_conditions(connection, HOST, RecordConditions(sequence=5))
+        keep_writer_conditions(connection, "another", RecordConditions(sequence=99))
+    assert found(engine).conditions_sequence == 5
 
 
 def test_a_pause_stands_until_it_is_resumed(engine: Engine) -> None:

@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "what waits apart is told to nobody",
-        (Patch("oldhost_sync/policy/machine/machine.py", "                self.alerts.waits_apart(change_id, entity, tries)\n", "                pass\n"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "                self.stuck = Stuck(change_id, tries)\n", "                pass\n"),),
         levels=(APART_UNIT,),
     ),
     Mutant(

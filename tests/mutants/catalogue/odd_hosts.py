@@ -23,7 +23,7 @@ SHARED_CONNECTION = "oldhost_sync/oldhost/shared_connection.py"
 RECOVERY = "oldhost_sync/oldhost/recovery.py"
 CONNECTOR = "oldhost_sync/oldhost/connector.py"
 ADDRESS = "oldhost_sync/oldhost/address.py"
-LOST_ANSWERS = "oldhost_sync/policy/machine/lost_answers.py"
+LOST_ANSWERS = "oldhost_sync/policy/machine/progress.py"
 HALT_RESOLUTION = "oldhost_sync/store/ledger/halt.py"
 HALT_COUNT = "oldhost_sync/store/ledger/halt.py"
 SESSION = "activities/session.py"
@@ -189,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions that answers break again and again are told to nobody",
-        (Patch(LOST_ANSWERS, "                alerts.sessions_break(BROKEN_SESSIONS_ALERT, reason)\n", "                pass\n"),),
+        (Patch(LOST_ANSWERS, "            self.broken_until_ms = now_ms + BROKEN_SESSIONS_MS\n", ""),),
         levels=(REFUSING_HOSTS,),
     ),
     Mutant(
@@ -199,7 +199,7 @@ MUTANTS = (
     ),
     Mutant(
         "the alert about broken sessions stays open",
-        (Patch(LOST_ANSWERS, "            alerts.sessions_hold()\n", "            pass\n"),),
+        (Patch("oldhost_sync/policy/machine/conditions.py", "if now_ms < answers.broken_until_ms:", "if answers.broken_until_ms:"),),
         levels=(REFUSING_HOSTS,),
     ),
     Mutant(

@@ -151,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         "a standstill that nobody is told of",
-        (Patch("oldhost_sync/policy/machine/standing_alerts.py", "        alerts.no_progress(seconds, progress.reason or why(), len(emergencies))\n", "        del seconds, why\n"),),
+        (Patch("oldhost_sync/policy/machine/conditions.py", "    if progress.stands_still:\n", "    if False:\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -170,8 +170,8 @@ MUTANTS = (
         levels=(SIMULATION,),
     ),
     Mutant(
-        "alerts whose activity was ended by hand are forgotten",
-        (Patch("oldhost_sync/policy/machine/alerts.py", "        self._waiting = {**again, **self._waiting}\n", ""),),
+        "events whose activity was ended by hand are forgotten",
+        (Patch("oldhost_sync/policy/machine/conditions.py", "    def not_recorded(self) -> None:\n        self._is_begun = False\n", "    def not_recorded(self) -> None:\n        self._under_way, self._is_begun = None, False\n"),),
         levels=(BY_HAND,),
     ),
     Mutant(
@@ -181,12 +181,12 @@ MUTANTS = (
     ),
     Mutant(
         "a run without a past leaves its predecessor's alerts open",
-        (Patch("oldhost_sync/policy/machine/machine.py", "            self.alerts.disproved_by_a_session()\n", "            pass\n"),),
+        (Patch("oldhost_sync/policy/machine/conditions.py", "is_unproven = machine.counters.sessions == 0", "is_unproven = True"),),
         levels=(UNIT,),
     ),
     Mutant(
         "time in which nobody ran the writer is a standstill",
-        (Patch("oldhost_sync/policy/machine/standing_alerts.py", "now_ms - progress.looked_at_ms > NO_PROGRESS_MS + NOT_RUN_MS", "now_ms < 0"),),
+        (Patch("oldhost_sync/policy/machine/progress.py", "now_ms - self.looked_at_ms > NO_PROGRESS_MS + NOT_RUN_MS", "now_ms < 0"),),
         levels=(UNIT,),
     ),
 )  # fmt: skip

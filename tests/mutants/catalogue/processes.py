@@ -218,8 +218,8 @@ MUTANTS = (
         levels=(CLOCK_SET_BACK,),
     ),
     Mutant(
-        "the alerts of a new run are numbered by the clock alone",
-        (Patch("oldhost_sync/policy/machine/alerts.py", "        self.sequence = max(self.sequence, sequence)\n", "        pass\n"),),
+        "the lists of a new run are numbered by the clock alone",
+        (Patch("oldhost_sync/policy/machine/conditions.py", "            sequence=max(self._last.sequence, sequence),\n", "            sequence=self._last.sequence,\n"),),
         levels=(STARTS,),
     ),
 )  # fmt: skip

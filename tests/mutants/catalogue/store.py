@@ -56,8 +56,8 @@ MUTANTS = (
         levels=(FOREIGN_LOCKS,),
     ),
     Mutant(
-        "an alert raised after it was closed",
-        (Patch("oldhost_sync/store/alerts.py", "    return last is not None and last >= sequence\n", "    return False\n"),),
+        "a list of conditions that arrives after a later one",
+        (Patch("oldhost_sync/store/alerts.py", ".where(of_host, condition_lists.c.sequence < told.sequence)", ".where(of_host)"),),
         levels=(ALERTS,),
     ),
     Mutant(

@@ -25,18 +25,18 @@ from oldhost_sync.policy.machine.actions import (
     LoadOutstanding,
     OpenSession,
     Probe,
-    RaiseAlert,
-    RecordAlerts,
+    RecordConditions,
     Send,
     StopSends,
     Sweep,
 )
+from oldhost_sync.policy.machine.conditions import Reports
 from oldhost_sync.policy.machine.events import OpeningFailed, OpeningResult, Probed, SendEnded, SendFailed
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.machine.session import BreakerState, Phase
 from oldhost_sync.policy.tuning import SENDS_IN_FLIGHT_MAX, WriterPolicy
-from tests.workflows.books import Books, Reply
+from tests.workflows.books import Alert, Alerts, Books, Reply
 from workflows import messages
 from workflows.messages import from_wire
 
@@ -77,9 +77,9 @@ class Play:
         self.under = Under()
         self.undelivered: list[ChangeRef] = []
         self.lost: dict[int, None] = {}  # said to be relayed, never arrived: the sweep's to find
-        # As the store notes them, which ignores the end of what is not open; `told`: all.
-        self.alerts: list[RaiseAlert] = []
-        self.told: list[RaiseAlert] = []
+        self.reports = Reports(self.machine)
+        self.lists: list[RecordConditions] = []
+        self._alerts = Alerts()
         self.flushed = False
         self.was_rebuilt = False
         self.taken: dict[int, None] = {}  # taken out to be sent, whatever came of it: their debounce is behind them
@@ -239,7 +239,7 @@ class Play:
             page = self.books.page(sweep, self.now_ms, limit)
             for ref in page.refs:
                 self.lost.pop(ref[0], None)
-            self.machine.swept(list(page.changes()), page.last_id, page.more, self.now_ms)
+            self.reports.missed(self.machine.swept(list(page.changes()), page.last_id, page.more, self.now_ms))
         self.step()
 
     def end_load(self, *, fails: bool = False, limit: int = 3) -> None:
@@ -300,8 +300,9 @@ class Play:
         self.machine.draining = True
         self.step()
         self._let_everything_end()
-        carried = json.loads(json.dumps(snapshot.dump(self.machine)))
+        carried = json.loads(json.dumps({**snapshot.dump(self.machine), "reports": self.reports.dump()}))
         self.machine = snapshot.load(carried, self.policy, self.now_ms)
+        self.reports = Reports(self.machine, carried["reports"])
         self.step()
 
     def rebuild(self) -> None:
@@ -311,6 +312,7 @@ class Play:
         self.under, self.in_flight, self.lost = Under(), {}, {}
         self.was_rebuilt = True
         self.machine = Machine(self.policy, self.now_ms)
+        self.reports = Reports(self.machine)
         self.step()
         self.end_load()
 
@@ -390,16 +392,17 @@ class Play:
                 case LoadOutstanding():
                     assert self.under.load is None
                     self.under.load = action
-                case RecordAlerts():
-                    self.told += action.alerts
-                    self.alerts += [each for each in action.alerts if not each.close or self._is_open(each.dedupe_key)]
-                    self.machine.alerts.recorded()
                 case messages.OperatorAct():
                     self.books.halted = self.books.halted or action.reason
+        for report in self.reports.due(self.now_ms):
+            self.lists.append(report)
+            self._alerts.record(report)
+            self.reports.recorded()
         self._check()
 
-    def _is_open(self, cause: str) -> bool:
-        return next((not each.close for each in reversed(self.alerts) if each.dedupe_key == cause), False)
+    @property
+    def alerts(self) -> list[Alert]:
+        return self._alerts.told
 
     def _waits_for_a_fate(self) -> bool:
         return bool(self.books.outstanding())

@@ -6,7 +6,8 @@ import pytest
 
 from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, PriorityClass, to_wire
 from oldhost_sync.policy.machine import operators
-from oldhost_sync.policy.machine.actions import RecordAlerts, Send
+from oldhost_sync.policy.machine.actions import Send
+from oldhost_sync.policy.machine.conditions import conditions
 from oldhost_sync.policy.machine.events import SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.rules.apart import PAUSES_MS, is_given_up, pause_ms
@@ -63,10 +64,10 @@ def test_an_alert_names_it_from_the_second_try_on(tries: int, named: list[int]) 
     machine.decide(NOW)
     fates = [ChangeResult(1, WAITING)]
     machine.opening_ended(SessionOpened(2, "queue", 501, fates, apart=[[1, tries]]), NOW)
-    told = [alert for action in machine.decide(NOW) if isinstance(action, RecordAlerts) for alert in action.alerts]
-    opened = [alert for alert in told if not alert.close]
-    assert [(alert.kind, alert.change_id) for alert in opened] == [("goes-nowhere", each) for each in named]
-    assert all("refused change 1" in alert.message for alert in opened)
+    machine.decide(NOW)
+    found = [*conditions(machine, NOW)]
+    assert [(each.kind, each.change_id) for each in found] == [("goes-nowhere", each) for each in named]
+    assert all("refused change 1" in each.why for each in found)
 
 
 @pytest.mark.parametrize("tries", range(1, 20))
@@ -114,6 +115,7 @@ def test_a_decision_closes_the_alert_and_leaves_the_count_of_dead_letters(action
     machine = writer(poison)
     machine.outcomes.dead_letters = 3
     opened(machine, NOW, [[1, 2]])
-    assert machine.alerts.stuck == 1
+    assert [each.kind for each in conditions(machine, NOW)] == ["goes-nowhere"]
     decided(machine, action, poison)
-    assert (machine.alerts.stuck, machine.outcomes.dead_letters) == (0, 3)
+    assert [*conditions(machine, NOW)] == []
+    assert machine.outcomes.dead_letters == 3

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.machine import operators
-from oldhost_sync.policy.machine.actions import RecordAlerts
+from oldhost_sync.policy.machine.actions import WriterCondition
+from oldhost_sync.policy.machine.conditions import Reports, conditions
 from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine, Pause
 from oldhost_sync.policy.machine.operators import Refused
@@ -14,8 +15,7 @@ from oldhost_sync.policy.machine.session import BreakerState, Phase
 from oldhost_sync.policy.queue.pending_operation import label_of
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.policy.tuning import (
-    ALERT_GROWS_MS,
-    DEAD_LETTER_ALERTS_MAX,
+    CONDITION_CHANGES_MS,
     NO_PROGRESS_MS,
     REOPEN_MS_MAX,
     WriterPolicy,
@@ -28,11 +28,11 @@ BAN_MS = 900_000
 
 
 def told(play: Play, kind: str) -> list[str]:
-    return [alert.message for alert in play.alerts if alert.kind == kind]
+    return [alert.message for alert in play.alerts if alert.kind == kind and not alert.close]
 
 
 def closed(play: Play) -> list[str]:
-    return [alert.dedupe_key for alert in play.alerts if alert.close]
+    return [alert.cause for alert in play.alerts if alert.close]
 
 
 # ------------------------------------------------------------------------------------------------------------ sending
@@ -198,10 +198,10 @@ def test_emergencies_that_can_not_go_are_one_alert_with_their_number(play: Play)
     play.end_send(1, lambda _: Reply.BAN)
     for unit in "bcd":
         play.take("EMERGENCY", unit)
-    play.advance(ALERT_GROWS_MS)
-    blocked = [(alert.dedupe_key, alert.count) for alert in play.alerts if alert.kind == "emergency-blocked"]
+    play.advance(CONDITION_CHANGES_MS)
+    blocked = [(alert.cause, alert.count) for alert in play.alerts if alert.kind == "emergency-blocked"]
     assert blocked == [("emergencies:ban", 1), ("emergencies:ban", 4)]
-    assert "The oldest is change 1, the newest 4." in told(play, "emergency-blocked")[1]
+    assert "The oldest is change 1." in told(play, "emergency-blocked")[1]
 
 
 def test_the_alert_over_emergencies_ends_with_its_cause(play: Play) -> None:
@@ -219,59 +219,64 @@ def test_what_blocks_emergencies_next_is_told_under_its_own_name(play: Play) -> 
     operators.pause(play.machine, "ana", "a look")
     play.step()
     assert "emergencies:ban" in closed(play)
-    assert [alert.dedupe_key for alert in play.alerts if alert.kind == "emergency-blocked"][-1] == "emergencies:pause"
+    assert [alert.cause for alert in play.alerts if alert.kind == "emergency-blocked"][-1] == "emergencies:pause"
 
 
-def test_alerts_that_come_while_one_list_is_told_wait_and_are_coalesced_by_cause(play: Play) -> None:
-    coalesced_alerts = play.machine.alerts
-    coalesced_alerts.no_session(5, "connection")
-    (first,) = play.machine.tell(play.now_ms)
-    coalesced_alerts.session_is_back()
-    coalesced_alerts.no_session(5, "busy")
-    coalesced_alerts.no_session(6, "busy")
-    assert play.machine.tell(play.now_ms) == []
-    coalesced_alerts.recorded()
-    (second,) = play.machine.tell(play.now_ms)
-    assert isinstance(first, RecordAlerts)
-    assert isinstance(second, RecordAlerts)
-    assert [(alert.dedupe_key, alert.close) for alert in second.alerts] == [("session", True), ("session", False)]
-    sequences = [alert.sequence for alert in (*first.alerts, *second.alerts)]
-    assert sequences == sorted(set(sequences))
+def reported(play: Play) -> list[str]:
+    """The causes in the next list; none if there is no list."""
+    return [each.cause for report in play.reports.due(play.now_ms) for each in (*report.conditions, *report.events)]
 
 
-def test_a_list_of_alerts_that_was_not_recorded_is_recorded_again_but_for_what_has_arisen_anew(play: Play) -> None:
-    coalesced_alerts = play.machine.alerts
-    coalesced_alerts.no_session(5, "connection")
-    coalesced_alerts.unreadable("no JSON", "unreadable-signals")
-    (first,) = play.machine.tell(play.now_ms)
-    assert isinstance(first, RecordAlerts)
-    coalesced_alerts.session_is_back()
-    coalesced_alerts.no_session(6, "busy")
-    coalesced_alerts.not_recorded()
-    (again,) = play.machine.tell(play.now_ms)
-    assert isinstance(again, RecordAlerts)
-    assert [(alert.dedupe_key, alert.close) for alert in again.alerts] == [
-        ("unreadable-signals", False),
-        ("session", True),
-        ("session", False),
-    ]
-    assert again.alerts[0] == first.alerts[1]
-    assert "6" in again.alerts[2].message
+def test_one_list_is_recorded_at_a_time_and_the_next_has_what_is_the_case_then(play: Play) -> None:
+    operators.pause(play.machine, "ana", "a look")
+    play.machine.halt("foreign")
+    (first,) = play.reports.due(play.now_ms)
+    play.machine.halt("worse")
+    assert play.reports.due(play.now_ms) == []
+    play.reports.recorded()
+    play.now_ms += CONDITION_CHANGES_MS
+    (second,) = play.reports.due(play.now_ms)
+    assert [each.why for each in second.conditions] == ["Sending is halted: worse. Find out why, then resolve."]
+    assert second.sequence > first.sequence
 
 
-def test_ten_thousand_dead_letters_are_told_in_a_few_alerts(play: Play) -> None:
-    for number in range(100):
-        play.machine.outcomes.dead_letters += 1
-        ref = ChangeRef(number + 1, PriorityClass.TXN, "unit", f"u{number}", "e", play.now_ms)
-        play.machine.alerts.rejected(ref, play.machine.outcomes.dead_letters, play.now_ms)
-        play.step()
-    assert len(told(play, "dead-letter")) == DEAD_LETTER_ALERTS_MAX
-    assert len(told(play, "dead-letters")) == 1
-    for number in range(100):
-        operators.is_decided(play.machine, EntityKey("unit", f"u{number}"), number + 1)
-    play.step()
-    play.step()
-    assert {"dead:1", "dead-letters"} <= {*closed(play)}
+def test_a_list_that_was_not_recorded_is_recorded_as_it_was_before_the_next(play: Play) -> None:
+    """It may have been recorded after all: its number says so, and its events count once."""
+    play.machine.halt("foreign")
+    play.reports.missed(2)
+    (first,) = play.reports.due(play.now_ms)
+    play.reports.missed(3)
+    play.reports.not_recorded()
+    assert play.reports.due(play.now_ms) == [first]
+    play.reports.recorded()
+    (second,) = play.reports.due(play.now_ms)
+    assert [each.count for each in second.events] == [3]
+
+
+def test_events_of_one_cause_are_counted_together_until_they_are_recorded(play: Play) -> None:
+    play.reports.missed(2)
+    play.reports.missed(3)
+    (report,) = play.reports.due(play.now_ms)
+    assert [(each.kind, each.count) for each in report.events] == [("strays", 5)]
+
+
+def test_the_next_run_records_what_this_one_has_not_recorded_and_nothing_twice(play: Play) -> None:
+    play.machine.halt("foreign")
+    (under_way,) = play.reports.due(play.now_ms)
+    play.reports.happened(WriterCondition("unreadable-signal", "no JSON", "unreadable-signals"))
+    play.reports = Reports(play.machine, play.reports.dump())
+    assert play.reports.due(play.now_ms) == [under_way]
+    play.reports.recorded()
+    assert reported(play) == ["halt", "unreadable-signals"]
+    play.reports.recorded()
+    play.reports = Reports(play.machine, play.reports.dump())
+    assert reported(play) == []
+
+
+def test_a_draining_writer_leaves_its_list_to_the_next_run(play: Play) -> None:
+    play.machine.halt("foreign")
+    play.machine.draining = True
+    assert reported(play) == []
 
 
 # ----------------------------------------------------------------------------------------------------------- progress
@@ -330,12 +335,9 @@ def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play)
     found = SendEnded([ChangeResult(1, BOUND)], session_open=False, banned_ms=BAN_MS, halted="foreign", never_taken=1)
     machine.send_ended(1, found, play.now_ms)
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.HALTED, "foreign")
-    told_or_kept = machine.tell(play.now_ms)
-    (list_told,) = (action for action in told_or_kept if isinstance(action, RecordAlerts))
-    assert [alert.kind for alert in list_told.alerts] == ["ban", "halted"]
-    assert (
-        OperatorAct("", "halt", "writer", "foreign", 1) in told_or_kept
-    )  # the session may have failed to keep it: else nobody could resolve it
+    assert [each.kind for each in conditions(machine, play.now_ms)] == ["ban", "halted"]
+    # The session may have failed to keep it: else nobody could resolve it.
+    assert OperatorAct("", "halt", "writer", "foreign", 1) in machine.decide(play.now_ms)
     operators.resolve(machine, play.now_ms)
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.OPEN, "banned by OldHost")
 
@@ -349,7 +351,7 @@ def test_a_halt_that_a_send_found_before_the_resolve_is_for_the_books_to_judge(p
     found = SendEnded([ChangeResult(1, BOUND)], session_open=False, halted="foreign")
     machine.send_ended(1, found, play.now_ms, epoch=machine.session.epoch)
     assert machine.breaker.state is BreakerState.HALF_OPEN
-    assert OperatorAct("", "halt", "writer", "foreign", epoch=machine.session.epoch) in machine.tell(play.now_ms)
+    assert OperatorAct("", "halt", "writer", "foreign", epoch=machine.session.epoch) in machine.decide(play.now_ms)
 
 
 # ---------------------------------------------------------------------------------------------------------- operators
@@ -363,14 +365,6 @@ def test_operators_are_refused_what_makes_no_sense(play: Play) -> None:
         operators.pause(play.machine, "ben", "too")
     with pytest.raises(Refused, match="not halted"):
         operators.resolve(play.machine, play.now_ms)
-
-
-def test_a_rejection_is_told_and_its_alert_ends_with_the_decision(play: Play) -> None:
-    play.take("TXN", "a")
-    play.end_send(1, lambda _: Reply.REJECTED)
-    assert told(play, "dead-letter")
-    play.decide_on(1, "discard")
-    assert "dead:1" in closed(play)
 
 
 def test_a_rebuilt_machine_is_paused_as_the_lost_one_was(play: Play) -> None:
@@ -428,10 +422,10 @@ def test_what_ended_while_a_page_was_read_is_no_stray(play: Play, cls: str, agai
     page_read_before = [ref for ref in refs if not play.books.changes[ref.change_id].outcome]
     play.end_send(1)
     received = play.machine.counters.received
-    play.machine.swept(page_read_before, refs[-1].change_id, more=False, now_ms=play.now_ms)
+    missed = play.machine.swept(page_read_before, refs[-1].change_id, more=False, now_ms=play.now_ms)
     play.step()
     assert page_read_before == refs
-    assert told(play, "strays") == []
+    assert missed == 0
     assert (play.machine.counters.received, len(play.machine.coalescer.waiting)) == (received, 0)
 
 
@@ -471,11 +465,8 @@ def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> Non
     machine = play.machine
     machine.session.phase = Phase.OPENING
     machine.opening_ended(SessionOpened(9, "queue", 1, [ChangeResult(1, WAITING)]), play.now_ms)
-    for action in machine.tell(play.now_ms):
-        assert isinstance(action, RecordAlerts)
-        play.alerts += action.alerts
     assert machine.session.sessions_without_progress == 0
-    assert "goes-nowhere" in closed(play)
+    assert "goes-nowhere" not in [each.cause for each in conditions(machine, play.now_ms)]
 
 
 def test_what_is_read_again_is_no_arrival() -> None:

@@ -10,7 +10,8 @@ from oldhost_sync.planner.scenario import Scenario
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, PriorityClass
 from oldhost_sync.policy.forecast.forecast import Arrivals, Backlog, Forecast, outlook
 from oldhost_sync.policy.forecast.rates import urgent
-from oldhost_sync.policy.machine.actions import RaiseAlert, RecordAlerts, Send
+from oldhost_sync.policy.machine.actions import Send, WriterCondition
+from oldhost_sync.policy.machine.conditions import conditions
 from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.machine.session import Phase
@@ -34,14 +35,10 @@ def change(number: int, cls: PriorityClass, unit: str = "", age_ms: int = 0) -> 
     return ChangeRef(number, cls, "unit", unit or f"u{number}", "e", START_MS - age_ms)
 
 
-def told(machine: Machine, now_ms: int) -> list[RaiseAlert]:
-    """What a forecast says now, told at once."""
-    alerts: list[RaiseAlert] = []
-    for action in machine.decide(now_ms):
-        if isinstance(action, RecordAlerts):
-            alerts += [alert for alert in action.alerts if alert.dedupe_key.startswith("forecast")]
-            machine.alerts.recorded()
-    return alerts
+def told(machine: Machine, now_ms: int) -> list[WriterCondition]:
+    """What a forecast says now."""
+    machine.decide(now_ms)
+    return [each for each in conditions(machine, now_ms) if each.kind == "forecast"]
 
 
 @pytest.mark.slow
@@ -74,8 +71,8 @@ def test_neither_the_peak_nor_a_burst_raises_a_forecast_alarm(scenario: Scenario
 def test_fifty_thousand_dirty_units_are_told_within_a_minute_and_until_the_end_is_near() -> None:
     machine = machine_with(*(change(number, PriorityClass.LWW) for number in range(1, 50_001)))
     (alert,) = told(machine, START_MS + FORECAST_MS)
-    assert alert.dedupe_key == "forecast:consistency"
-    assert "5.6 h old" in alert.message
+    assert alert.cause == "forecast:consistency"
+    assert "5.6 h old" in alert.why
     assert machine.load.forecast(machine.coalescer, 0, START_MS + 3_600_000).breaks_consistency
 
 
@@ -85,7 +82,7 @@ def test_a_ban_that_will_break_the_four_hours_is_told_when_it_begins() -> None:
     machine.session.phase = Phase.OPENING
     machine.opening_ended(OpeningPostponed(BAN_MS, "ban"), START_MS + FORECAST_MS + 1)
     (alert,) = told(machine, START_MS + FORECAST_MS + 1)
-    assert alert.dedupe_key == "forecast:consistency"
+    assert alert.cause == "forecast:consistency"
 
 
 def test_what_arrives_in_a_ban_is_part_of_what_it_leaves_behind() -> None:
@@ -109,7 +106,7 @@ def test_emergencies_that_go_on_being_late_are_told_at_the_second_forecast() -> 
     machine = machine_with(*(change(number, PriorityClass.EMERGENCY) for number in range(1, 1_001)))
     assert told(machine, START_MS + FORECAST_MS) == []
     (alert,) = told(machine, START_MS + 2 * FORECAST_MS)
-    assert alert.dedupe_key == "forecast:emergency"
+    assert alert.cause == "forecast:emergency"
 
 
 @pytest.mark.parametrize(("left_ms", "newest_ms"), [(0, 2_000), (10_000, 2_000), (20_000, 12_000), (29_000, 40_000)])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.machine import operators
+from oldhost_sync.policy.machine.actions import RecordConditions
 from oldhost_sync.policy.machine.events import OpeningFailed
-from oldhost_sync.policy.machine.standing_alerts import NOT_RUN_MS
+from oldhost_sync.policy.machine.progress import NOT_RUN_MS
+from oldhost_sync.policy.rules.alert_kinds import WRITER_KINDS
 from oldhost_sync.policy.tuning import NO_PROGRESS_MS
 from tests.unit.policy.play import Play
 
 
 def standstills(play: Play) -> list[str]:
-    return [alert.message for alert in play.alerts if alert.kind == "no-progress"]
+    return [alert.message for alert in play.alerts if alert.kind == "no-progress" and not alert.close]
 
 
 def failed(play: Play, how: str = "") -> None:
@@ -68,42 +70,52 @@ def test_a_standstill_that_is_told_stays_told_however_seldom_the_writer_looks(pl
     assert [alert for alert in play.alerts if alert.close] == []
 
 
-def closed_at_the_first_session(*, sessions_before: int = 1) -> list[str]:
+def first_lists(*, lists_before: int) -> list[RecordConditions]:
+    """What a run without a past records when a session opens; earlier runs have recorded so many lists."""
     play = Play()
-    play.books.epoch = sessions_before
+    play.reports.number_above(lists_before)
+    play.step()
+    assert play.lists == []
     play.end_open()
-    return [alert.dedupe_key for alert in play.told if alert.close]
+    return play.lists
 
 
 def test_a_run_without_a_past_closes_what_a_session_disproves() -> None:
-    """A run that was terminated told nobody what it had opened."""
-    assert closed_at_the_first_session() == [
-        *("session", "ban", "halt", "answers", "no-progress", "goes-nowhere"),
-        *("emergencies:pause", "emergencies:ban", "emergencies:halt"),
-    ]
+    """A run that was terminated told nobody what it had opened. Whether a forecast still holds, is known later."""
+    (report,) = first_lists(lists_before=7)
+    assert (report.conditions, report.unknown) == ((), ("forecast",))
 
 
 def test_the_first_run_of_all_has_nothing_to_close() -> None:
-    assert closed_at_the_first_session(sessions_before=0) == []
+    assert first_lists(lists_before=0) == []
 
 
 def test_it_does_so_once() -> None:
     play = Play()
-    play.books.epoch = 1
     play.end_open()
-    before = len(play.told)
+    assert len(play.lists) == 1
     failed(play)
     play.end_open()
-    assert len(play.told) == before > 0
+    assert len(play.lists) == 1
+
+
+def test_a_run_without_a_past_leaves_open_what_it_can_not_judge_before_a_session_is_open() -> None:
+    play = Play()
+    operators.pause(play.machine, "ana", "a look")
+    play.take("EMERGENCY", "a")
+    (report,) = play.lists
+    assert [each.cause for each in report.conditions] == ["emergencies:pause"]
+    assert {*report.unknown} == {*WRITER_KINDS} - {"emergency-blocked"}
 
 
 @pytest.mark.parametrize("stop", ["pause", "halt"])
-def test_it_closes_nothing_where_a_stop_has_begun_during_the_opening(stop: str) -> None:
+def test_what_has_begun_during_the_opening_stays_open(stop: str) -> None:
     play = Play()
-    play.books.epoch = 1
+    play.take("EMERGENCY", "a")
     if stop == "pause":
         operators.pause(play.machine, "ana", "a look")
     else:
         play.machine.halt("a foreign write")
+    play.step()
     play.end_open()
-    assert [alert.dedupe_key for alert in play.told if alert.close] == []
+    assert f"emergencies:{stop}" in [each.cause for each in play.lists[-1].conditions]

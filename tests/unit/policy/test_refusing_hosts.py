@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.machine.events import OpeningPostponed
-from oldhost_sync.policy.machine.lost_answers import BROKEN_SESSIONS_ALERT, BROKEN_SESSIONS_MS
+from oldhost_sync.policy.machine.progress import BROKEN_SESSIONS, BROKEN_SESSIONS_MS, LostAnswers
 from oldhost_sync.policy.tuning import REOPEN_MS_MAX
 from tests.unit.policy.play import Play
 from tests.unit.policy.test_machine import BAN_MS, closed, told
@@ -50,24 +50,22 @@ def test_however_many_workers_take_turns_a_host_that_refuses_is_asked_six_times_
 
 def test_gaps_that_are_none_are_told_though_each_change_gets_its_fate_in_between(play: Play) -> None:
     gap = "OldHost calls nonce 501 a gap: it expects 501"
-    alerts = play.machine.lost_answers
-    for number in range(BROKEN_SESSIONS_ALERT):
-        alerts.note_session(play.machine.alerts, "gap", gap, 60_000 * number)
-        alerts.note_session(play.machine.alerts, "", "", 60_000 * number + 1)
+    for _ in range(BROKEN_SESSIONS):
+        play.now_ms += 60_000
+        play.machine.lost_answers.note_session("gap", gap, play.now_ms)
+        play.machine.lost_answers.note_session("", "", play.now_ms + 1)
     play.step()
     (text,) = told(play, "sessions-broken")
     assert gap in text
-    last = 60_000 * (BROKEN_SESSIONS_ALERT - 1)
-    alerts.note_session(play.machine.alerts, "", "", last + BROKEN_SESSIONS_MS - 1)
-    assert alerts.broken_is_told
-    alerts.note_session(play.machine.alerts, "", "", last + BROKEN_SESSIONS_MS)
-    play.step()
+    play.advance(BROKEN_SESSIONS_MS - 1)
+    assert "sessions-broken" not in closed(play)
+    play.advance(1)
     assert "sessions-broken" in closed(play)
 
 
-def test_sessions_that_break_now_and_then_or_by_a_ban_are_no_alert(play: Play) -> None:
-    alerts = play.machine.lost_answers
-    for number in range(3 * BROKEN_SESSIONS_ALERT):
-        alerts.note_session(play.machine.alerts, "gap", "now and then", number * BROKEN_SESSIONS_MS // 3)
-        alerts.note_session(play.machine.alerts, "banned", "OldHost bans us", number * BROKEN_SESSIONS_MS // 3)
-    assert not alerts.broken_is_told
+def test_sessions_that_break_now_and_then_or_by_a_ban_are_no_alert() -> None:
+    answers = LostAnswers()
+    for number in range(3 * BROKEN_SESSIONS):
+        answers.note_session("gap", "now and then", number * BROKEN_SESSIONS_MS // 3)
+        answers.note_session("banned", "OldHost bans us", number * BROKEN_SESSIONS_MS // 3)
+    assert answers.broken_until_ms == 0

@@ -13,8 +13,10 @@ import pytest
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.machine import operators, snapshot
 from oldhost_sync.policy.machine.actions import LoadOutstanding
+from oldhost_sync.policy.machine.conditions import Reports
 from oldhost_sync.policy.machine.events import OpeningPostponed
 from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.policy.machine.session import Phase
 from oldhost_sync.policy.tuning import CARRIED_MAX, WriterPolicy
@@ -241,12 +243,17 @@ def test_people_are_not_told_that_emergencies_go_while_a_new_run_reads_them_agai
     emergency = ChangeRef(1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)
     old.enqueue([emergency], START_MS)
     old.decide(START_MS)
-    old.alerts.recorded()
+    reports = Reports(old)
+    (before,) = reports.due(START_MS)
+    reports.recorded()
     new = carried(old)
-    (load,) = (action for action in new.decide(START_MS) if isinstance(action, LoadOutstanding))
-    new.took_page(load, [emergency], 1, False, START_MS)
+    reports = Reports(new, json.loads(json.dumps(reports.dump())))
     new.decide(START_MS)
-    assert [alert.dedupe_key for alert in new.alerts.under_way if alert.close] == []
+    assert reports.due(START_MS) == []
+    new.took_page(LoadOutstanding(Part.EMERGENCIES, 0), [emergency], 1, False, START_MS)
+    new.decide(START_MS)
+    assert [each.cause for each in before.conditions] == ["ban", "emergencies:ban"]
+    assert reports.due(START_MS) == []
 
 
 def test_a_run_that_begins_on_a_clock_set_back_waits_no_longer_for_it() -> None:

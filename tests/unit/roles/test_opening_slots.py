@@ -43,5 +43,5 @@ def test_no_more_activities_on_the_database_than_the_limit_run_at_a_time() -> No
 
 
 def test_openings_are_not_counted() -> None:
-    names = [OPENING] * 4 + ["record_alerts"] * 2 + [OPENING]
-    assert sorted(asyncio.run(begun(names, limit=1))) == [OPENING] * 5 + ["record_alerts"]
+    names = [OPENING] * 4 + ["record_conditions"] * 2 + [OPENING]
+    assert sorted(asyncio.run(begun(names, limit=1))) == [OPENING] * 5 + ["record_conditions"]
