@@ -26,7 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.machine.machine import Machine
     from oldhost_sync.policy.machine.outstanding_changes import Part
     from oldhost_sync.policy.machine.session import FailureDetector
-    from oldhost_sync.policy.queue.pending_operation import label_of
+    from oldhost_sync.policy.queue.operations import label_of
     from oldhost_sync.policy.rules.operator_act import OperatorAct
     from workflows import calls, messages
     from workflows.calls import NoResult

@@ -19,7 +19,7 @@ from oldhost_sync.policy.machine.progress import STATES
 from oldhost_sync.policy.machine.session import BreakerState, Phase, SessionState
 from oldhost_sync.policy.plain_text import plain_markdown
 from oldhost_sync.policy.queue.coalescer import upcoming as next_operations
-from oldhost_sync.policy.queue.pending_operation import PendingOperation
+from oldhost_sync.policy.queue.operations import PendingOperation
 
 # At most this many changes of one entity are in an answer: while it is built, the writer does nothing else.
 FOUND_MAX = 200

@@ -20,7 +20,7 @@ from oldhost_sync.policy.machine.actions import Action, CloseSession, OpenSessio
 from oldhost_sync.policy.machine.conditions import conditions
 from oldhost_sync.policy.machine.events import OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
-from oldhost_sync.policy.queue.pending_operation import PendingOperation
+from oldhost_sync.policy.queue.operations import PendingOperation
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, WriterPolicy
 
 SAMPLES_MAX = 240  # states over time; when there are more, every second one is dropped

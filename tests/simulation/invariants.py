@@ -17,8 +17,8 @@ from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.machine.actions import Action, Send
 from oldhost_sync.policy.machine.events import SendEnded, SendFailed
 from oldhost_sync.policy.machine.machine import Machine
-from oldhost_sync.policy.queue.coalescer import Coalescer
-from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation, label_of
+from oldhost_sync.policy.queue.coalescer import Added, Coalescer
+from oldhost_sync.policy.queue.operations import PendingOperation, label_of
 from oldhost_sync.policy.rules.alert_cause import cause_of
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
 from oldhost_sync.store.ledger.completion import UNCONFIRMED

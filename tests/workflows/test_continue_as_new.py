@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import WorkflowUpdateStage
 
 from oldhost_sync.policy.machine.release import RELEASE
-from oldhost_sync.policy.queue.pending_operation import PendingOperation
+from oldhost_sync.policy.queue.operations import PendingOperation
 from oldhost_sync.policy.tuning import WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import LWW, TXN, Stage, Writer

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from oldhost_sync.policy.queue.ages import Ages
+from oldhost_sync.policy.queue.operations import Ages
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS, OLDEST_FIRST_MS
 
 # This share is left for the other classes, however high the measured rate of emergencies: it is an average over

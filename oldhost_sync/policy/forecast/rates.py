@@ -12,8 +12,22 @@ from dataclasses import dataclass, field
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
 from oldhost_sync.policy.forecast.forecast import Arrivals, Backlog, Forecast, outlook
 from oldhost_sync.policy.queue.coalescer import Coalescer
-from oldhost_sync.policy.queue.pending_operation import PendingOperation
-from oldhost_sync.policy.tuning import CALM_MS, CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT, send_size
+from oldhost_sync.policy.queue.operations import PendingOperation
+from oldhost_sync.policy.tuning import (
+    CALM_MS,
+    CONSISTENCY_MS,
+    DEBOUNCE_PER_LONG_SEND,
+    DEBOUNCE_PER_SEND,
+    FORECAST_MS,
+    LONG_SEND_FILL_MS,
+    LONG_SEND_OPERATIONS,
+    QUICK_SEND_FILL_MS,
+    SEND_FILL_MS,
+    SEND_OPERATIONS,
+    SEND_OPERATIONS_MAX,
+    SERVICE_MS_DEFAULT,
+    SHORT_SEND_FILL_MS,
+)
 
 SMOOTHING = 0.2  # weight of the newest measurement
 # Most of a rate comes from the measurements of this last time.
@@ -61,8 +75,17 @@ class LoadMonitor:
             self._calm_from_ms = now_ms + CALM_MS
 
     def send_size(self, debounce_ms: int, now_ms: int = 0) -> int:
-        """How many operations a send has now; `now_ms`: if it may be a long one, while no TXN change arrives."""
-        return send_size(self.service_ms, debounce_ms, calm=now_ms > 0 and self.is_calm(now_ms))
+        """How many operations a send has now, at least one. Each send costs Temporal the same, so more of them make an
+        operation cheaper; but an arriving TXN change waits for the sends in flight, and what is in a send can't
+        coalesce. `now_ms`: if it may be a long one, while no TXN change arrives.
+        """
+        service_ms = self.service_ms
+        quick_ms = max(SHORT_SEND_FILL_MS, min(QUICK_SEND_FILL_MS, debounce_ms // DEBOUNCE_PER_SEND))
+        size = max(int(quick_ms / service_ms), min(SEND_OPERATIONS, int(SEND_FILL_MS / service_ms)))
+        if now_ms and self.is_calm(now_ms):
+            long_ms = min(LONG_SEND_FILL_MS, debounce_ms // DEBOUNCE_PER_LONG_SEND)
+            size = max(size, min(LONG_SEND_OPERATIONS, int(long_ms / service_ms)))
+        return max(1, min(SEND_OPERATIONS_MAX, size))
 
     def is_calm(self, now_ms: int) -> bool:
         """Whether no TXN change has arrived for a minute, or since the run began."""

@@ -45,9 +45,8 @@ from oldhost_sync.policy.machine.outstanding_changes import Part, Rebuild, Sweep
 from oldhost_sync.policy.machine.progress import LostAnswers, Progress
 from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.policy.machine.session import BreakerState, Event, HostLink, Phase
-from oldhost_sync.policy.queue.coalescer import Coalescer
-from oldhost_sync.policy.queue.in_flight import InFlight
-from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation
+from oldhost_sync.policy.queue.coalescer import Added, Coalescer
+from oldhost_sync.policy.queue.operations import InFlight, PendingOperation
 from oldhost_sync.policy.rules.apart import pause_ms
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.policy.tuning import (
@@ -147,7 +146,7 @@ class Machine:
 
     def _sends(self, now_ms: int) -> Iterator[Send]:
         """Operations that are bound to nonces first, then emergencies, then the lanes."""
-        if not len(self.in_flight) and not self.coalescer.can_send:
+        if not self.in_flight.entries and not self.coalescer.can_send:
             self.coalescer.end_quiet(now_ms, self.load.send_size(self.policy.debounce_ms))
         while entries := self._bound_send():
             yield self._send(entries)
@@ -191,9 +190,10 @@ class Machine:
             return entries
         if coalescer.lanes[_EMERGENCY].heads:
             return entries  # emergencies are sent first, as soon as an urgent send has ended
-        size = self.load.send_size(self.policy.debounce_ms, now_ms)
-        while len(entries) < size and (chain := coalescer.take(now_ms, self.load.service_ms)):
+        while chain := coalescer.take(now_ms, self.load.service_ms):
             entries += chain
+            if len(entries) >= self.load.send_size(self.policy.debounce_ms, now_ms):
+                break
         return entries
 
     def _session_actions(self, now_ms: int) -> Iterator[Action]:
@@ -444,8 +444,9 @@ class Machine:
     def _sent(self, number: int, event: SendEnded, now_ms: int) -> None:
         outcomes, older, held = self.outcomes, event.older_refs(), event.dead_letters()
         ids = self.in_flight.end(number)
-        outcomes.follow_waiting(older, now_ms)
-        self.enqueue(older, now_ms)
+        if older:
+            outcomes.follow_waiting(older, now_ms)
+            self.enqueue(older, now_ms)
         for entity, dead in held:
             outcomes.hold(entity, [change_id for change_id in dead if change_id not in self.coalescer.decided])
         ended, in_doubt = outcomes.record_send(event.fates, ids, now_ms)
@@ -560,7 +561,7 @@ class Machine:
     def has_sendable(self) -> bool:
         """Whether something could be sent, if OldHost took it."""
         blocked = self.paused is not None or self.breaker.state in (BreakerState.OPEN, BreakerState.HALTED)
-        return not blocked and (not self.loaded or len(self.in_flight) > 0 or self.coalescer.can_send)
+        return not blocked and (not self.loaded or bool(self.in_flight.entries) or self.coalescer.can_send)
 
     def blocked_ms(self, now_ms: int) -> int:
         """How long nothing can be sent, as far as that is known."""

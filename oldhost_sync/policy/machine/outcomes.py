@@ -10,9 +10,8 @@ from oldhost_sync.policy.forecast.rates import LoadMonitor
 from oldhost_sync.policy.machine.outstanding_changes import Rebuild, SweepState
 from oldhost_sync.policy.machine.progress import Progress
 from oldhost_sync.policy.machine.session import SessionState
-from oldhost_sync.policy.queue.coalescer import Coalescer
-from oldhost_sync.policy.queue.in_flight import InFlight
-from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation
+from oldhost_sync.policy.queue.coalescer import Added, Coalescer
+from oldhost_sync.policy.queue.operations import InFlight, PendingOperation
 
 
 @dataclass
@@ -102,10 +101,10 @@ class Outcomes:
 
     def _end(self, ref: ChangeRef, fate: ChangeResult, outcome: Outcome, now_ms: int) -> None:
         self.counters.count(outcome)
+        self._tell(fate)
         self.sweeping.fates.saw(ref)
         self.loading.fates.saw(ref)
         self.progress.fate(now_ms)
-        self._tell(fate)
         if outcome in (Outcome.APPLIED, Outcome.DEAD):
             self.session.sessions_without_progress = 0
         if outcome is Outcome.DEAD:
@@ -152,7 +151,7 @@ class Outcomes:
     def leave_in_doubt(self, ids: Iterable[int]) -> bool:
         """Those without a fate stay in doubt until the next session; True if there are any."""
         in_flight = self.in_flight
-        left = [change_id for change_id in ids if change_id in in_flight]
+        left = [change_id for change_id in ids if change_id in in_flight.entries]
         in_flight.in_doubt += [change_id for change_id in left if change_id not in in_flight.in_doubt]
         return bool(left)
 

@@ -26,7 +26,8 @@ from oldhost_sync.policy.machine.machine import Machine, Pause, Stuck
 from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.policy.machine.session import BreakerState, Phase
-from oldhost_sync.policy.queue.pending_operation import Hold, PendingOperation
+from oldhost_sync.policy.queue.coalescer import Hold
+from oldhost_sync.policy.queue.operations import PendingOperation
 from oldhost_sync.policy.tuning import CARRIED_MAX, WriterPolicy
 
 VERSION = VERSION_MIN = 1

@@ -8,22 +8,59 @@ of the sends.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import islice, takewhile
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from itertools import islice
 
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
-from oldhost_sync.policy.queue.ages import Ages
-from oldhost_sync.policy.queue.due_heap import DebouncedKeys
-from oldhost_sync.policy.queue.lanes import Lane, LaneItem, Turns, WeightedRoundRobin
-from oldhost_sync.policy.queue.pending_operation import Added, Hold, PendingOperation
+from oldhost_sync.policy.queue.lanes import DebouncedKeys, Lane, Turns, WeightedRoundRobin
+from oldhost_sync.policy.queue.operations import Ages, LaneItem, PendingOperation
 from oldhost_sync.policy.tuning import MOVED_AT_ONCE_MAX, SEND_OPERATIONS_MAX
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 
 # Decided dead letters that are remembered: far more than are decided while a send is in flight.
 DECIDED_MAX = 1_000
+
+
+@dataclass(slots=True)
+class Hold:
+    """An entity with dead letters: its later TXN changes wait in MariaDB until an operator has decided each of these.
+
+    `left`: how many of them the machine has seen and left there, none newer than `newest`.
+    """
+
+    dead: list[int]
+    left: int = 0
+    newest: int = 0
+
+    def holds(self, change_id: int) -> bool:
+        """Whether a TXN change is held; not if it was itself a dead letter, or is older than all of them."""
+        return change_id not in self.dead and change_id > self.dead[0]
+
+    def has_dead(self, change_id: int) -> bool:
+        at = bisect_left(self.dead, change_id)
+        return at < len(self.dead) and self.dead[at] == change_id
+
+    def older_than(self, change_id: int) -> list[int]:
+        """The dead letters that could hold this change."""
+        return self.dead[: bisect_left(self.dead, change_id)]
+
+    def leave(self, *change_ids: int) -> None:
+        """These changes, oldest first, also stay in MariaDB; those already counted are not counted again."""
+        self.left += len(change_ids) - bisect_right(change_ids, self.newest)
+        self.newest = max(self.newest, change_ids[-1])
+
+
+class Added(Enum):
+    """The result of adding a change."""
+
+    NEW = auto()
+    REPLACED_OLDER = auto()
+    SUPERSEDED = auto()
+    HELD = auto()
 
 
 class Coalescer:
@@ -51,9 +88,9 @@ class Coalescer:
         self._by_entity: dict[EntityKey, list[int]] = {}
         self._debounced = DebouncedKeys(early_send_ms)
         self._flushed: dict[int, int] = {}  # debounced changes whose debounce was ended early, and when
-        self.ages = {cls: Ages() for cls in (_TXN, _LWW)}
+        self.ages = {cls: Ages() for cls in PriorityClass}
         self.lanes = {cls: Lane(by_property=cls is not _EMERGENCY) for cls in (_EMERGENCY, _TXN, _LWW)}
-        self.turns = Turns(self.lanes, WeightedRoundRobin(txn_per_lww, txn_run), self._first_at_ms)
+        self.turns = Turns(self.lanes, WeightedRoundRobin(txn_per_lww, txn_run), self.waiting)
 
     # ------------------------------------------------------------------------------------------------------- coming in
 
@@ -95,7 +132,7 @@ class Coalescer:
         if other is None:
             return Added.NEW if self._place(entry) else Added.HELD
         self._take_out(other)
-        older, heir = sorted((entry, other), key=lambda each: each.ref.change_id)
+        older, heir = sorted((entry, other), key=lambda operation: operation.ref.change_id)
         heir.take_place_of(older, self._max_wait_ms)
         self._place(heir)
         self.unhold(older.ref.entity, older.ref.change_id)
@@ -134,7 +171,7 @@ class Coalescer:
     def flush(self, entity: EntityKey | None, now_ms: int) -> int:
         """End the debounce of one entity's keys, or of all (None), now; returns how many. `fall_due` moves them."""
         ids = self._debounced.change_ids() if entity is None else self._by_entity.get(entity, ())
-        ended = [one for one in ids if not self.waiting[one].ready and one not in self._flushed]
+        ended = [change_id for change_id in ids if not self.waiting[change_id].ready and change_id not in self._flushed]
         self._flushed.update(dict.fromkeys(ended, now_ms))
         return len(ended)
 
@@ -154,17 +191,13 @@ class Coalescer:
             return []
         cls, (entity, change_id) = turn
         last = change_id if cls is _EMERGENCY else self._by_entity[entity][0]
-        chain = [self.waiting[one] for one in self._chain(entity, last)]
-        self.turns.brought(cls, chain[0].ref.priority_class)
+        ids = self._by_entity[entity]
+        chain = [self.waiting[change_id] for change_id in ids[: min(bisect_right(ids, last), SEND_OPERATIONS_MAX)]]
+        if cls is _TXN and chain[0].ref.priority_class is _LWW:
+            self.turns.robin.charge_lww()
         for entry in chain:
             self._take_out(entry)
         return chain
-
-    def _first_at_ms(self, change_id: int) -> int:
-        return self.waiting[change_id].first_at_ms
-
-    def _chain(self, entity: EntityKey, last: int) -> Iterator[int]:
-        return takewhile(lambda change_id: change_id <= last, self._by_entity[entity][:SEND_OPERATIONS_MAX])
 
     def take_change(self, change_id: int) -> PendingOperation | None:
         """Take one change out of wherever it waits (it turned out to be bound to a nonce, or was discarded)."""
@@ -208,8 +241,8 @@ class Coalescer:
             return 0
         hold.leave(*(change_id for _, change_id, _ in held))
         for _, change_id, _ in held:
-            self._forget_age(self.waiting.pop(change_id))
-        if ids := [one for one in self._by_entity[entity] if one in self.waiting]:
+            self.ages[_TXN].remove(self.waiting.pop(change_id))
+        if ids := [change_id for change_id in self._by_entity[entity] if change_id in self.waiting]:
             self._by_entity[entity] = ids
         else:
             del self._by_entity[entity]
@@ -280,7 +313,7 @@ class Coalescer:
         """Load entries as they are, oldest first, into an empty coalescer: several times quicker than one by one."""
         ready: dict[PriorityClass, list[tuple[LaneItem, EntityKey]]] = {cls: [] for cls in self.lanes}
         instants: dict[PriorityClass, list[tuple[int, int]]] = {cls: [] for cls in self.lanes}
-        debounced: list[tuple[int, int]] = []
+        debounced: dict[int, int] = {}
         for entry in entries:
             ref = entry.ref
             change_id, cls, entity = ref.change_id, ref.priority_class, ref.entity
@@ -295,7 +328,7 @@ class Coalescer:
             if entry.ready:
                 ready[cls].append((entry.lane_item, entity))
             else:
-                debounced.append((entry.due_at_ms, change_id))
+                debounced[change_id] = entry.due_at_ms
         self._debounced.fill(debounced, lambda change_id: self.waiting[change_id].ref.accepted_at_ms)
         for cls, lane in self.lanes.items():
             lane.fill(ready[cls])
@@ -312,28 +345,28 @@ class Coalescer:
             hold.leave(ref.change_id)
             return False
         self.waiting[ref.change_id] = entry
-        self._note_age(entry)
+        self.ages[entry.ref.priority_class].add(entry)
         insort(self._by_entity.setdefault(ref.entity, []), ref.change_id)
         if ref.priority_class is _LWW:
             self._by_key[ref.key] = ref.change_id
         if entry.ready:
-            self._make_ready(entry)
+            self.lanes[ref.priority_class].add(ref.entity, entry.lane_item)
         else:
             self._debounced.put(ref.change_id, entry.due_at_ms, ref.accepted_at_ms)
         return True
 
     def _make_ready(self, entry: PendingOperation) -> None:
         if entry.ref.change_id in self._flushed:
-            self._forget_age(entry)
+            self.ages[entry.ref.priority_class].remove(entry)
             self._end_debounce(entry)
-            self._note_age(entry)
+            self.ages[entry.ref.priority_class].add(entry)
         entry.ready = True
         self.lanes[entry.ref.priority_class].add(entry.ref.entity, entry.lane_item)
 
     def _take_out(self, entry: PendingOperation) -> None:
         ref = entry.ref
         del self.waiting[ref.change_id]
-        self._forget_age(entry)
+        self.ages[entry.ref.priority_class].remove(entry)
         ids = self._by_entity[ref.entity]
         del ids[bisect_left(ids, ref.change_id)]
         if not ids:
@@ -352,14 +385,6 @@ class Coalescer:
         if flushed_at_ms is not None:
             entry.due_at_ms = min(entry.due_at_ms, flushed_at_ms)
             entry.ready = True
-
-    def _note_age(self, entry: PendingOperation) -> None:
-        if (ages := self.ages.get(entry.ref.priority_class)) is not None:
-            ages.add(entry.ready_ms, entry.first_at_ms)
-
-    def _forget_age(self, entry: PendingOperation) -> None:
-        if (ages := self.ages.get(entry.ref.priority_class)) is not None:
-            ages.remove(entry.ready_ms, entry.first_at_ms)
 
 
 class DecidedLetters:

@@ -1,5 +1,5 @@
-"""Lanes: the queues of ready changes, one per class, and which class (`WeightedRoundRobin`), property
-(`Rotation`) and entity is next (`Turns`).
+"""Lanes: the queues of waiting changes. Debounced keys wait for their time; ready changes wait in the lane of their
+class, and take turns by class (`WeightedRoundRobin`), property (`Rotation`) and entity (`Turns`).
 
 A lane has at most one head per entity, however many of its changes wait. Within TXN and LWW, properties take turns.
 Between the lanes: EMERGENCY always first, then TXN and LWW 3:1 while both can be sent, work-conserving
@@ -12,26 +12,130 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import islice
+from typing import Any, Generic, TypeVar
 
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
+from oldhost_sync.policy.queue.operations import LaneItem, PendingOperation
 from oldhost_sync.policy.tuning import OLDEST_FIRST_MS, OLDEST_TURN_EVERY
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 
-LaneItem = tuple[int, int, str]  # (position, change id, property): the lowest is first
+# A heap with more stale items than this, and more than live ones, is made anew.
+STALE_MAX = 64
+
 Head = tuple[LaneItem, EntityKey]
 LaneHead = tuple[EntityKey, int]  # the entity whose turn it is, and the change id of its head
-_Front = tuple[int, Head]  # of a property: its last turn, its first head
+
+K = TypeVar("K")
+P = TypeVar("P", bound=Any)
+
+
+class LazyHeap(Generic[P, K]):
+    """Keys in order of their priority, the lowest first, each step in O(log n). `priorities`: that of each key.
+
+    A key that moves or leaves is left where it was in the heap, and skipped when it is met.
+    """
+
+    __slots__ = ("_heap", "priorities")
+
+    def __init__(self, priorities: dict[K, P] | None = None) -> None:
+        self._heap: list[tuple[P, K]] = []
+        self.priorities: dict[K, P] = {}
+        if priorities:
+            self.fill(priorities)
+
+    def put(self, key: K, priority: P) -> None:
+        """Add a key, or move it."""
+        heap, priorities = self._heap, self.priorities
+        if priorities.get(key) == priority:
+            return
+        priorities[key] = priority
+        heappush(heap, (priority, key))
+        if len(heap) > STALE_MAX + 2 * len(priorities):
+            self._rebuild()
+
+    def fill(self, priorities: Mapping[K, P]) -> None:
+        """Add many at once."""
+        self.priorities.update(priorities)
+        self._rebuild()
+
+    def remove(self, key: K) -> None:
+        self.priorities.pop(key, None)
+
+    def first(self) -> tuple[P, K] | None:
+        """The lowest priority and its key."""
+        heap, priorities = self._heap, self.priorities
+        while heap and priorities.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def _rebuild(self) -> None:
+        self._heap = [(priority, key) for key, priority in self.priorities.items()]
+        heapify(self._heap)
+
+
+class DebouncedKeys:
+    """Keys that wait for the end of their debounce. `early_ms`: after this quiet time one may be sent early; 0: no."""
+
+    def __init__(self, early_ms: int) -> None:
+        self._early_ms = early_ms
+        self._due, self._quiet = LazyHeap[int, int](), LazyHeap[int, int]()
+
+    def __len__(self) -> int:
+        return len(self._due.priorities)
+
+    def change_ids(self) -> Iterable[int]:
+        return self._due.priorities
+
+    def put(self, change_id: int, due_at_ms: int, changed_at_ms: int) -> None:
+        """`changed_at_ms`: when its quiet time began."""
+        self._due.put(change_id, due_at_ms)
+        if self._early_ms:
+            self._quiet.put(change_id, changed_at_ms + self._early_ms)
+
+    def fill(self, due_at_ms: Mapping[int, int], changed_at_ms: Callable[[int], int]) -> None:
+        """Add many at once, by change id, when there are none yet."""
+        self._due.fill(due_at_ms)
+        if self._early_ms:
+            self._quiet.fill({change_id: changed_at_ms(change_id) + self._early_ms for change_id in due_at_ms})
+
+    def remove(self, change_id: int) -> None:
+        self._due.remove(change_id)
+        self._quiet.remove(change_id)
+
+    def next_due_at_ms(self) -> int | None:
+        first = self._due.first()
+        return first[0] if first else None
+
+    def next_quiet_at_ms(self) -> int | None:
+        first = self._quiet.first()
+        return first[0] if first else None
+
+    def pop_due(self, now_ms: int) -> int | None:
+        """Take the change id that is due longest, or None when nothing is due at `now_ms`."""
+        first = self._due.first()
+        if first is None or first[0] > now_ms:
+            return None
+        self.remove(first[1])
+        return first[1]
+
+    def quiet(self, now_ms: int, at_most: int) -> list[int]:
+        """Those that were quiet for long enough, the quietest first. Each is returned once, and still waits."""
+        quiet: list[int] = []
+        while len(quiet) < at_most and (first := self._quiet.first()) is not None and first[0] <= now_ms:
+            self._quiet.remove(first[1])
+            quiet.append(first[1])
+        return quiet
 
 
 class Lane:
     """Ready changes of one class in order of position. `by_property`: properties take turns."""
 
     def __init__(self, *, by_property: bool = False) -> None:
-        self._rotation = Rotation(lambda head: self.heads.get(head[1]) == head[0]) if by_property else None
+        self._rotation = Rotation() if by_property else None
         self._ready: dict[EntityKey, list[LaneItem]] = {}
-        self._heads: list[tuple[LaneItem, EntityKey]] = []
-        self.heads: dict[EntityKey, LaneItem] = {}
+        self._order: LazyHeap[LaneItem, EntityKey] = LazyHeap()
+        self.heads = self._order.priorities
         self._parked: dict[EntityKey, None] = {}
         self._size = 0
 
@@ -53,10 +157,9 @@ class Lane:
                 items.append(item)
             self._size += 1
         self._ready = lists
-        self.heads = {entity: items[0] for entity, items in lists.items()}
-        self._heads = [(item, entity) for entity, item in self.heads.items()]  # sorted, and so a heap
+        self._order.fill({entity: items[0] for entity, items in lists.items()})
         if self._rotation is not None:
-            self._rotation.fill(self._heads)
+            self._rotation.fill(self.heads)
 
     def remove(self, entity: EntityKey, item: LaneItem) -> None:
         items = self._ready[entity]
@@ -80,14 +183,17 @@ class Lane:
     def _refresh(self, entity: EntityKey) -> None:
         """Make the entity's first item its head; no head while it has nothing ready."""
         items = None if entity in self._parked else self._ready.get(entity)
-        if not items:
-            self.heads.pop(entity, None)
-        elif self.heads.get(entity) != items[0]:
-            self.heads[entity] = items[0]
-            head = (items[0], entity)
-            heappush(self._heads, head)
-            if self._rotation is not None:
-                self._rotation.show(head)
+        before, head = self.heads.get(entity), items[0] if items else None
+        if head == before:
+            return
+        if before is not None and self._rotation is not None:
+            self._rotation.hide(entity, before)
+        if head is None:
+            self._order.remove(entity)
+            return
+        self._order.put(entity, head)
+        if self._rotation is not None:
+            self._rotation.show(entity, head)
 
     def park(self, entity: EntityKey) -> None:
         """The entity gets no turn until `unpark`."""
@@ -112,12 +218,8 @@ class Lane:
 
     def oldest(self) -> LaneHead | None:
         """The first head in order of position, whichever property's turn it is."""
-        while self._heads:
-            item, entity = self._heads[0]
-            if self.heads.get(entity) == item:
-                return entity, item[1]
-            heappop(self._heads)
-        return None
+        head = self._order.first()
+        return None if head is None else (head[1], head[0][1])
 
     def change_ids(self) -> Iterator[int]:
         """All ready changes, unordered; for queries only."""
@@ -155,38 +257,40 @@ class Rotation:
     and no credit is saved up. Some turns are for the lane's oldest head, and count for its property. Each step is
     O(log n) in the number of waiting changes, however many properties there are.
 
-    `is_shown`: whether a head is still the head of its entity; others are stale and are removed when found.
-
     `last_turns`: the number of each property's last turn; 0: none so far. The next run begins a new rotation.
     """
 
-    def __init__(self, is_shown: Callable[[Head], bool]) -> None:
-        self._is_shown = is_shown
+    def __init__(self) -> None:
         self._turn = 0
         self.last_turns: dict[str, int] = {}
-        self._heads: dict[str, list[Head]] = {}
-        self._fronts: list[_Front] = []
-        self._front_of: dict[str, _Front] = {}
+        self._heads: dict[str, LazyHeap[LaneItem, EntityKey]] = {}  # by property
+        self._order: LazyHeap[tuple[int, Head], str] = LazyHeap()  # properties, by last turn and first head
 
-    def show(self, head: Head) -> None:
-        """Add a head."""
-        property_id = head[0][2]
-        heads = self._heads.setdefault(property_id, [])
-        heappush(heads, head)
-        if heads[0] is head:
-            self._bring_forward(property_id)
+    def show(self, entity: EntityKey, head: LaneItem) -> None:
+        """Add an entity's head."""
+        if (heads := self._heads.get(head[2])) is None:
+            heads = self._heads[head[2]] = LazyHeap()
+        heads.put(entity, head)
+        self._place(head[2])
 
-    def fill(self, heads: Iterable[Head]) -> None:
+    def hide(self, entity: EntityKey, head: LaneItem) -> None:
+        """Remove an entity's head."""
+        self._heads[head[2]].remove(entity)
+        self._place(head[2])
+
+    def fill(self, heads: Mapping[EntityKey, LaneItem]) -> None:
         """Add many heads at once, in order, to an empty rotation."""
-        queues = self._heads
-        for head in heads:
-            if (queue := queues.get(head[0][2])) is None:
-                queues[head[0][2]] = [head]
+        by_property: dict[str, dict[EntityKey, LaneItem]] = {}
+        fronts: dict[str, tuple[int, Head]] = {}
+        for entity, head in heads.items():
+            property_id = head[2]
+            if (of_property := by_property.get(property_id)) is None:
+                by_property[property_id] = {entity: head}
+                fronts[property_id] = self.last_turns.get(property_id, 0), (head, entity)
             else:
-                queue.append(head)
-        self._front_of = {one: (self.last_turns.get(one, 0), heads[0]) for one, heads in queues.items()}
-        self._fronts = list(self._front_of.values())
-        heapify(self._fronts)
+                of_property[entity] = head
+        self._heads = {property_id: LazyHeap(of_property) for property_id, of_property in by_property.items()}
+        self._order.fill(fronts)
 
     @property
     def oldest_is_due(self) -> bool:
@@ -195,41 +299,28 @@ class Rotation:
 
     def first(self) -> Head | None:
         """The next head in rotation."""
-        while self._fronts:
-            front = self._fronts[0]
-            head = front[1]
-            is_current = self._front_of.get(head[0][2]) == front
-            if is_current and self._is_shown(head):
-                return head
-            heappop(self._fronts)
-            if is_current:
-                del self._front_of[head[0][2]]
-                self._bring_forward(head[0][2])
-        return None
+        front = self._order.first()
+        return None if front is None else front[0][1]
 
     def charge(self, property_id: str) -> None:
         """The property has had its turn."""
         self._turn += 1
         self.last_turns[property_id] = self._turn
-        self._bring_forward(property_id)
+        self._place(property_id)
 
     def follow(self, other: Rotation) -> None:
         """Copy the past turns of another rotation."""
         self._turn, self.last_turns = other._turn, dict(other.last_turns)
 
-    def _bring_forward(self, property_id: str) -> None:
-        """Put the property's first head among those of all properties, ordered by last turn."""
-        heads = self._heads.get(property_id, [])
-        while heads and not self._is_shown(heads[0]):
-            heappop(heads)
-        if not heads:
+    def _place(self, property_id: str) -> None:
+        """Put the property where its last turn and its first head belong; one without heads leaves."""
+        heads = self._heads.get(property_id)
+        first = None if heads is None else heads.first()
+        if first is None:
             self._heads.pop(property_id, None)
-            self._front_of.pop(property_id, None)
-            return
-        front = (self.last_turns.get(property_id, 0), heads[0])
-        if self._front_of.get(property_id) != front:
-            self._front_of[property_id] = front
-            heappush(self._fronts, front)
+            self._order.remove(property_id)
+        else:
+            self._order.put(property_id, (self.last_turns.get(property_id, 0), first))
 
 
 class WeightedRoundRobin:
@@ -240,7 +331,9 @@ class WeightedRoundRobin:
         self.txn_run = txn_run
 
     def charge_lww(self) -> None:
-        """An LWW change was sent in TXN's turn: count it as LWW's turn, so that TXN loses none."""
+        """An LWW change was sent in TXN's turn, because a TXN change of its entity waits behind it: count it as LWW's
+        turn, so that TXN loses none.
+        """
         self.txn_run = 0
 
     def choose(
@@ -269,19 +362,19 @@ class WeightedRoundRobin:
 class Turns:
     """Choose the lane that sends next and its head, and count the turn for the class and property that it served.
 
-    `since_ms`: when the change with an id began to wait. `elsewhere`: how many
-    operations wait outside these lanes, if these hold only some of them (`preview`).
+    `waiting`: all that waits, by change id. `elsewhere`: how many operations wait outside these lanes, if these hold
+    only some of them (`upcoming`).
     """
 
     def __init__(
         self,
         lanes: Mapping[PriorityClass, Lane],
         robin: WeightedRoundRobin,
-        since_ms: Callable[[int], int],
+        waiting: Mapping[int, PendingOperation],
     ) -> None:
         self._lanes = lanes
         self.robin = robin
-        self._since_ms = since_ms
+        self._waiting = waiting
         self.elsewhere = 0
 
     def next(self, now_ms: int, service_ms: float) -> tuple[PriorityClass, LaneHead] | None:
@@ -297,7 +390,7 @@ class Turns:
             return None
         lane = self._lanes[turn]
         waiting_ms = service_ms * (self.elsewhere + self.waiting)
-        takes_turns = properties_take_turns(self._since_ms(oldest[1]), waiting_ms, now_ms)
+        takes_turns = properties_take_turns(self._waiting[oldest[1]].first_at_ms, waiting_ms, now_ms)
         head = lane.head() if takes_turns else oldest
         assert head is not None, "a lane with an oldest head has no next head"
         lane.charge(head[0])
@@ -308,15 +401,8 @@ class Turns:
         """How many operations wait in the lanes that take turns."""
         return len(self._lanes[_TXN]) + len(self._lanes[_LWW])
 
-    def brought(self, turn: PriorityClass, cls: PriorityClass) -> None:
-        """In this turn a change of class `cls` was sent: the head, or an older change of the same entity. An LWW change
-        in TXN's turn, because a TXN of its entity waits behind it, counts as LWW's.
-        """
-        if turn is _TXN and cls is _LWW:
-            self.robin.charge_lww()
-
     def _first_ms(self, head: LaneHead | None) -> int | None:
-        return None if head is None else self._since_ms(head[1])
+        return None if head is None else self._waiting[head[1]].first_at_ms
 
 
 def too_old_for_turns(txn_ms: int | None, lww_ms: int | None, now_ms: int) -> PriorityClass | None:

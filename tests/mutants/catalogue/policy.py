@@ -32,7 +32,7 @@ MUTANTS = (
     ),
     Mutant(
         "a dead letter is decided while another send has it",
-        (Patch("oldhost_sync/policy/queue/in_flight.py", " or self.is_being_sent(change_id)", ""),),
+        (Patch("oldhost_sync/policy/queue/operations.py", " or self.is_being_sent(change_id)", ""),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -61,7 +61,7 @@ MUTANTS = (
         (
             Patch(
                 COALESCER,
-                "        chain = [self.waiting[one] for one in self._chain(entity, last)]\n",
+                "        chain = [self.waiting[change_id] for change_id in ids[: min(bisect_right(ids, last), SEND_OPERATIONS_MAX)]]\n",
                 "        chain = [self.waiting[change_id]]\n",
             ),
         ),
@@ -116,12 +116,12 @@ MUTANTS = (
     ),
     Mutant(
         "an LWW key goes by when it is due",
-        (Patch("oldhost_sync/policy/queue/pending_operation.py", "self.first_at_ms if self.ref.priority_class is _LWW else change_id", "self.due_at_ms if self.ref.priority_class is _LWW else change_id"),),
+        (Patch("oldhost_sync/policy/queue/operations.py", "self.first_at_ms if self.ref.priority_class is _LWW else change_id", "self.due_at_ms if self.ref.priority_class is _LWW else change_id"),),
         levels=(UNIT,),
     ),
     Mutant(
         "an inherited LWW change costs TXN its turn",
-        (Patch("oldhost_sync/policy/queue/lanes.py", "            self.robin.charge_lww()\n", "            pass\n"),),
+        (Patch(COALESCER, "            self.turns.robin.charge_lww()\n", "            pass\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "keys go early to a busy OldHost",
-        (Patch("oldhost_sync/policy/machine/machine.py", "        if not len(self.in_flight) and not self.coalescer.can_send:\n", "        if True:\n"),),
+        (Patch("oldhost_sync/policy/machine/machine.py", "        if not self.in_flight.entries and not self.coalescer.can_send:\n", "        if True:\n"),),
         levels=(UNIT,),
     ),
     Mutant(

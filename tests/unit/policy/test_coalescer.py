@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.queue.coalescer import Coalescer, near, upcoming
-from oldhost_sync.policy.queue.pending_operation import Added, PendingOperation
+from oldhost_sync.policy.queue.coalescer import Added, Coalescer, near, upcoming
+from oldhost_sync.policy.queue.operations import PendingOperation
 
 START_MS = 1_700_000_000_000
 U = EntityKey("unit", "u")

@@ -176,17 +176,17 @@ def test_whoever_waits_has_a_turn_before_the_others_have_two_in_rotation(sizes: 
 def test_a_rotation_forgets_what_is_no_head_any_more(steps: list[tuple[str, int]]) -> None:
     """Against a list that is searched anew each time."""
     shown: dict[EntityKey, tuple[int, int, str]] = {}
-    rotation = Rotation(lambda head: shown.get(head[1]) == head[0])
+    rotation = Rotation()
     turns: dict[str, int] = {}
     for number, (step, which) in enumerate(steps, 1):
         entity = EntityKey("unit", f"u{which % 6}")
+        if step in "sr" and entity in shown:
+            rotation.hide(entity, shown.pop(entity))
         if step == "s":
             shown[entity] = (which, which, f"p{which % 3}")
-            rotation.show((shown[entity], entity))
-        elif step == "r":
-            shown.pop(entity, None)
-        else:
+            rotation.show(entity, shown[entity])
+        elif step == "c":
             turns[f"p{which % 3}"] = number
             rotation.charge(f"p{which % 3}")
-        expected = min(((turns.get(item[2], 0), (item, one)) for one, item in shown.items()), default=None)
+        expected = min(((turns.get(item[2], 0), (item, entity)) for entity, item in shown.items()), default=None)
         assert rotation.first() == (None if expected is None else expected[1])

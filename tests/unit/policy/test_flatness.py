@@ -15,7 +15,7 @@ from oldhost_sync.policy.machine import snapshot
 from oldhost_sync.policy.machine.actions import Send
 from oldhost_sync.policy.machine.events import SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
-from oldhost_sync.policy.queue.ages import CELL_MS, CELLS_MAX, Ages
+from oldhost_sync.policy.queue.operations import CELL_MS, CELLS_MAX, Ages, PendingOperation
 from oldhost_sync.policy.tuning import MOVED_AT_ONCE_MAX, SEND_OPERATIONS_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS
 from workflows import status_report
@@ -221,16 +221,18 @@ def test_a_sweep_costs_the_same_for_each_change_however_many_dead_letters_its_en
 
 def test_a_forecast_of_what_came_over_weeks_walks_as_many_cells_as_of_what_came_over_days() -> None:
     ages = Ages()
-    instants = [(START_MS + minute * 60_000, START_MS + minute * 60_000) for minute in range(3 * CELLS_MAX)]
-    for instant in instants:
-        ages.add(*instant)
+    instants = [START_MS + minute * 60_000 for minute in range(3 * CELLS_MAX)]
+    ref = ChangeRef(1, PriorityClass.LWW, "unit", "u", "e", START_MS)
+    waiting = [PendingOperation(ref, at_ms, at_ms) for at_ms in instants]
+    for entry in waiting:
+        ages.add(entry)
     assert sum(1 for _ in ages.in_order()) <= CELLS_MAX
     assert sum(count for _, _, count in ages.in_order()) == len(instants)
     filled = Ages()
-    filled.fill(instants)
+    filled.fill([(at_ms, at_ms) for at_ms in instants])
     assert list(filled.in_order()) == list(ages.in_order())
-    for instant in instants:
-        ages.remove(*instant)
+    for entry in waiting:
+        ages.remove(entry)
     assert (ages.total, list(ages.in_order()), ages.cell_ms) == (0, [], CELL_MS)
 
 

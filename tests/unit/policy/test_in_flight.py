@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.queue.in_flight import InFlight
-from oldhost_sync.policy.queue.pending_operation import PendingOperation
+from oldhost_sync.policy.queue.operations import InFlight, PendingOperation
 
 
 def entry(change_id: int, unit: str = "u", event_type: str = "e") -> PendingOperation:

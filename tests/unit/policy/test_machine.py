@@ -12,7 +12,7 @@ from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, Sess
 from oldhost_sync.policy.machine.machine import Machine, Pause
 from oldhost_sync.policy.machine.operators import Refused
 from oldhost_sync.policy.machine.session import BreakerState, Phase
-from oldhost_sync.policy.queue.pending_operation import label_of
+from oldhost_sync.policy.queue.operations import label_of
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.policy.tuning import (
     CONDITION_CHANGES_MS,

@@ -15,7 +15,7 @@ from oldhost_sync.policy.machine.conditions import conditions
 from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.machine.session import Phase
-from oldhost_sync.policy.queue.ages import Ages
+from oldhost_sync.policy.queue.operations import Ages
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, FORECAST_MS, WriterPolicy
 from tests.unit.policy.play import START_MS
 
@@ -146,8 +146,7 @@ def walked(txn: list[int], lww: list[int], txn_per_s: float = 0.0) -> Forecast:
     """The outlook on changes of these ages (s), at 400 ms."""
     lanes = Ages(), Ages()
     for lane, ages_s in zip(lanes, (txn, lww), strict=True):
-        for age_s in ages_s:
-            lane.add(START_MS - 1000 * age_s, START_MS - 1000 * age_s)
+        lane.fill([(START_MS - 1000 * age_s, START_MS - 1000 * age_s) for age_s in ages_s])
     backlog = Backlog(*lanes, [], 0, 0, 400.0, 3)
     return outlook(backlog, Arrivals(txn=txn_per_s), START_MS)
 
@@ -161,7 +160,8 @@ def test_what_age_brings_before_the_others_breaks_no_promise() -> None:
 def test_a_forecast_reads_cells_and_a_sample_however_much_waits(cls: PriorityClass, entities: int) -> None:
     refs = (ChangeRef(n, cls, "unit", f"u{n % entities}", f"e{n}", START_MS - n * 10) for n in range(1, 20_001))
     machine = machine_with(*refs)
-    cells = sum(1 for ages in machine.coalescer.ages.values() for _ in ages.in_order())
+    ages = machine.coalescer.ages
+    cells = sum(1 for walked in (PriorityClass.TXN, PriorityClass.LWW) for _ in ages[walked].in_order())
     assert cells + len(urgent(machine.coalescer, 500)) <= 500
 
 
