@@ -35,8 +35,7 @@ from oldhost_sync.store.outbox.outstanding_changes import (
     entity_page,
     outstanding_page,
 )
-from oldhost_sync.store.read.host_condition import read_ban
-from oldhost_sync.store.read.live_load import PersistedState, blockers, read_persisted_state
+from oldhost_sync.store.read.host_condition import PersistedState, blockers, read_ban, read_persisted_state
 from oldhost_sync.store.transactions import run_in_transaction
 from workflows import messages
 from workflows.messages import NightlyResync, to_wire

@@ -40,7 +40,7 @@ from activities.submissions import record_or_leave
 from oldhost_sync.policy.limits import RETENTION_DAYS
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import TransactionContended
-from oldhost_sync.store.intake.signals import known_hashes, wrote_before
+from oldhost_sync.store.intake.change_recorder import known_hashes, wrote_before
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.temporal.payload_encryption import KeyMissing
 from workflows import intake, messages

@@ -24,11 +24,10 @@ from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.errors import InvalidChange, StoreError, TransactionContended, error_code, is_the_values_fault
-from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
+from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change, record_refused
 from oldhost_sync.store.intake.rules import class_of
-from oldhost_sync.store.intake.signals import record_refused
 from oldhost_sync.store.intake.validation import change_fields, check_name
-from oldhost_sync.store.outbox.relay_queue import older_are_unrelayed, with_property
+from oldhost_sync.store.outbox.outstanding_changes import older_are_unrelayed, with_property
 from oldhost_sync.store.transactions import lock_wait, run_in_transaction
 from workflows import messages
 from workflows.messages import to_wire

@@ -20,7 +20,7 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.roles.process import share_among_threads
 from oldhost_sync.settings import load_settings
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.outbox.relay_queue import claim_batch, mark_relayed
+from oldhost_sync.store.outbox.outstanding_changes import claim_batch, mark_relayed
 from oldhost_sync.store.transactions import run_in_transaction
 
 FEED_SECONDS = 0.1

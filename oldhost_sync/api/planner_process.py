@@ -17,7 +17,7 @@ from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem, field_invalid, unavailable
 from oldhost_sync.planner import Answer, Question, Scenario, live_arrivals, live_scenario, steady
 from oldhost_sync.policy.tuning import WriterPolicy
-from oldhost_sync.store.read.live_load import LiveLoad, read_live_load
+from oldhost_sync.store.read.host_condition import LiveLoad, read_live_load
 
 logger = logging.getLogger(__name__)
 

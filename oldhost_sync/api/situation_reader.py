@@ -17,8 +17,7 @@ from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.situation import Observations, Situation, judge
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.read.host_condition import HostCondition, read_condition
-from oldhost_sync.store.read.live_load import waiting_lanes
+from oldhost_sync.store.read.host_condition import HostCondition, read_condition, waiting_lanes
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.intake.schedule import cancel_by_operator
 from oldhost_sync.store.read import change_status, entities
 from oldhost_sync.store.read.change_list import list_scheduled
-from oldhost_sync.store.read.search import search as search_all
+from oldhost_sync.store.read.entities import search as search_all
 from oldhost_sync.temporal.writer_client import WriterError
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 

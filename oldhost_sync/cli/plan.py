@@ -31,7 +31,7 @@ from oldhost_sync.planner.scenario import MEANINGS
 from oldhost_sync.planner.steady_load import STEPS
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.tuning import CONSISTENCY_MS
-from oldhost_sync.store.read.live_load import LiveLoad, read_live_load
+from oldhost_sync.store.read.host_condition import LiveLoad, read_live_load
 from oldhost_sync.user_errors import FAILED, WRONG, CliError
 
 PICTURE_WIDTH = 96

@@ -29,9 +29,8 @@ from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.errors import EntityRefused, InvalidChange, StoreError
 from oldhost_sync.store.intake.batch_recorder import Result
 from oldhost_sync.store.intake.batch_submission import submit_changes
-from oldhost_sync.store.intake.change_recorder import RecordedChange
+from oldhost_sync.store.intake.change_recorder import RecordedChange, known_hashes
 from oldhost_sync.store.intake.rules import DEFAULT_RULES, rules_of
-from oldhost_sync.store.intake.signals import known_hashes
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields, refusing
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error

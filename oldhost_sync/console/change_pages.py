@@ -21,11 +21,11 @@ from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX
-from oldhost_sync.store.intake.replacement import Correction
+from oldhost_sync.store.intake.change_recorder import Correction
 from oldhost_sync.store.intake.schedule import cancel_by_operator
 from oldhost_sync.store.read.change_list import list_changes, list_scheduled
 from oldhost_sync.store.read.change_status import find_fate_of_id, payload_of
-from oldhost_sync.store.read.search import Hit, search
+from oldhost_sync.store.read.entities import Hit, search
 
 CHANGES = f"{PREFIX}/changes"
 SCHEDULED = f"{PREFIX}/scheduled"

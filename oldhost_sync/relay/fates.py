@@ -14,10 +14,15 @@ from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay.duty import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.outbox.outstanding_changes import HostProgress, progress
 from oldhost_sync.store.outbox.pending_fates import write_pending_fates
-from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
-from oldhost_sync.store.read.change_feed import hosts_with_work, number_fates
-from oldhost_sync.store.read.traced_fates import TracedFate, before_news, read_traced_fates
+from oldhost_sync.store.read.change_feed import (
+    TracedFate,
+    before_news,
+    hosts_with_work,
+    number_fates,
+    read_traced_fates,
+)
 from oldhost_sync.traces.change_spans import fate_spans
 from oldhost_sync.traces.span import Span
 from oldhost_sync.traces.tracer import Tracer

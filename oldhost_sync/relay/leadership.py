@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.relay.transactions import SharedPoll, Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
-from oldhost_sync.store.outbox.relay_queue import offer_lease, release_lease, renew_leases, take_lease
+from oldhost_sync.store.outbox.outstanding_changes import offer_lease, release_lease, renew_leases, take_lease
 
 # When the lease of each of this process's hosts ends, in monotonic seconds.
 Renewals = SharedPoll[dict[str, float]]

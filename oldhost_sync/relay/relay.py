@@ -30,8 +30,8 @@ from oldhost_sync.relay.duty import RelayPace, repeat
 from oldhost_sync.relay.leadership import Leadership, Renewals
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import StoreError, in_words
-from oldhost_sync.store.outbox import relay_queue
-from oldhost_sync.store.outbox.relay_queue import Unrelayed, await_unrelayed
+from oldhost_sync.store.outbox import outstanding_changes
+from oldhost_sync.store.outbox.outstanding_changes import Unrelayed, await_unrelayed
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.change_spans import relay_span
 from oldhost_sync.traces.span import Span
@@ -149,7 +149,7 @@ class Relay:
     # ------------------------------------------------------------------------------------------------ one round's parts
 
     async def _look(self) -> Unrelayed:
-        seen = await self.transactions.look(lambda connection: relay_queue.unrelayed(connection, self.owner))
+        seen = await self.transactions.look(lambda connection: outstanding_changes.unrelayed(connection, self.owner))
         return seen.get(self.host, NOTHING)
 
     def _watch_timeout_s(self, now: float) -> float | None:
@@ -195,13 +195,17 @@ class Relay:
         """The next changes that the writer does not have, without those that it has and that can't be marked yet."""
         most = limit + len(self._unmarked)
         refs = await self.transactions.run(
-            lambda connection: relay_queue.claim_batch(connection, self.host, most, emergencies_only=emergencies_only)
+            lambda connection: outstanding_changes.claim_batch(
+                connection, self.host, most, emergencies_only=emergencies_only
+            )
         )
         new = [ref for ref in refs if ref.change_id not in self._unmarked]
         return new if emergencies_only else new[:limit]
 
     async def _remember_unmarked(self, ids: list[int]) -> None:
-        self._unmarked |= set(await self.transactions.run(lambda connection: relay_queue.unmarked(connection, ids)))
+        self._unmarked |= set(
+            await self.transactions.run(lambda connection: outstanding_changes.unmarked(connection, ids))
+        )
         if len(self._unmarked) > limits.RELAY_UNMARKED_MAX:
             self._unmarked.clear()  # they are signalled again, and the writer recognizes them by their ids
 
@@ -211,7 +215,7 @@ class Relay:
         self._mark_at = now + self.pace.signal_interval_s
         ids = sorted(self._unmarked)
         self._unmarked.clear()
-        await self.transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))
+        await self.transactions.run(lambda connection: outstanding_changes.mark_relayed(connection, ids))
         await self._remember_unmarked(ids)
 
     async def _hand_over(self, refs: list[ChangeRef], kind: str) -> None:
@@ -223,7 +227,7 @@ class Relay:
             self._signal_at = float("-inf")
             raise SignalFailed(f"{type(error).__name__}: {error}") from error
         ids = [ref.change_id for ref in refs]
-        marked = await self.transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))
+        marked = await self.transactions.run(lambda connection: outstanding_changes.mark_relayed(connection, ids))
         if marked < len(ids):
             await self._remember_unmarked(ids)
         self._count_relayed(refs, kind)
@@ -250,13 +254,13 @@ class Relay:
         return self._room
 
     def _at_writer(self, connection: Connection, most: int) -> int:
-        unprocessed = relay_queue.unprocessed_up_to(connection, self.host, most + 1)
+        unprocessed = outstanding_changes.unprocessed_up_to(connection, self.host, most + 1)
         if unprocessed < most:
             return unprocessed
-        held = relay_queue.held_back_up_to(connection, self.host, HELD_BACK_COUNTED_MAX)
+        held = outstanding_changes.held_back_up_to(connection, self.host, HELD_BACK_COUNTED_MAX)
         if not held:
             return unprocessed
-        return relay_queue.unprocessed_up_to(connection, self.host, most + 1 + held) - held
+        return outstanding_changes.unprocessed_up_to(connection, self.host, most + 1 + held) - held
 
     # -------------------------------------------------------------------------------------------------- through outages
 

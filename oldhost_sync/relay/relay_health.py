@@ -14,7 +14,7 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.store.alerts import require_alerts
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.outbox.relay_queue import unserved_hosts
+from oldhost_sync.store.outbox.outstanding_changes import unserved_hosts
 from oldhost_sync.telemetry import RelayMetrics
 
 logger = logging.getLogger(__name__)

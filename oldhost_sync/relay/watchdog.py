@@ -22,7 +22,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, Writers
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
+from oldhost_sync.store.outbox.outstanding_changes import HostProgress, progress
 from oldhost_sync.store.read.sessions import read_workers, worker_silence
 from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, trouble
 

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.policy.rules.alert_cause import LENGTH_MAX, LOOKED_AT, NO_REASON, cause_of
 from oldhost_sync.store.alerts import cause_key, close_alert, raise_alert
-from oldhost_sync.store.ledger.completion import UNSURE
+from oldhost_sync.store.ledger.fates import UNSURE
 from oldhost_sync.store.outbox.outstanding_changes import DEAD_LETTERS
 from oldhost_sync.store.tables import alerts
 

@@ -262,7 +262,7 @@ nonce_ledger = table(
     # The nonce that an answer called applied while it named a next one that is not beyond it. So OldHost has our
     # operations up to it, whatever its count is: no `resolve` sends them again.
     Column("count_fell_at", BigInteger),
-    # Until when a reservation looks for operations that OldHost refused (setting_apart.py).
+    # Until when a reservation looks for operations that OldHost refused (ledger/fates.py).
     Column("apart_until", UtcDateTime),
     # An operator's `resolve` that waits until OldHost can be probed; and the epoch that the last one began.
     Column("resolve_mode", String(8)),

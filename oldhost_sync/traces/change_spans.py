@@ -16,7 +16,7 @@ from typing import Protocol
 
 from oldhost_sync.oldhost.shared_connection import Exchange
 from oldhost_sync.policy.changes import ChangeRef, Outcome
-from oldhost_sync.store.read.traced_fates import NamedChange, TracedFate
+from oldhost_sync.store.read.change_feed import NamedChange, TracedFate
 from oldhost_sync.traces.span import ChangeTrace, Kind, Link, Moment, Span, SpanAddress
 from oldhost_sync.traces.tracer import Tracer
 

@@ -34,7 +34,7 @@ from oldhost_sync.probes.health import running_during
 from oldhost_sync.store.alerts import keep_condition
 from oldhost_sync.store.engine import create_engine, require_primary
 from oldhost_sync.store.errors import StoreError, is_passing
-from oldhost_sync.store.outbox.relay_queue import unserved_hosts
+from oldhost_sync.store.outbox.outstanding_changes import unserved_hosts
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.workers import WorkerPresence, hold, is_free
 from oldhost_sync.temporal.writer_health import RPC_TIMEOUT

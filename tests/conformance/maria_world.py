@@ -14,7 +14,7 @@ from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import set_rule
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.store.ledger.operator_commands import decide
-from oldhost_sync.store.outbox.relay_queue import mark_relayed, unix_ms
+from oldhost_sync.store.outbox.outstanding_changes import mark_relayed, unix_ms
 from oldhost_sync.store.read.entities import sync_status
 from oldhost_sync.store.transactions import run_in_transaction
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from oldhost_sync.policy.machine.session import BreakerState
-from oldhost_sync.store.ledger.setting_apart import APART
+from oldhost_sync.store.ledger.fates import APART
 from tests.simulation.roles import MARKER, Wish
 from workflows import messages
 

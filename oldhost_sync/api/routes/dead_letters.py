@@ -23,9 +23,8 @@ from oldhost_sync.api.requests import Cursor, Limit, json_body, read_body, read_
 from oldhost_sync.api.schemas import ActionResult, DeadLetter, DeadLetterPage, ReasonedRequest
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.policy.rules.operator_act import Actor
-from oldhost_sync.store.intake.change_recorder import RecordedChange
-from oldhost_sync.store.intake.replacement import Correction, NoDeadLetter, record_correction
-from oldhost_sync.store.ledger.setting_apart import waits_apart
+from oldhost_sync.store.intake.change_recorder import Correction, NoDeadLetter, RecordedChange, record_correction
+from oldhost_sync.store.ledger.fates import waits_apart
 from oldhost_sync.store.read.dead_letters import (
     dead_letters_of,
     find_outcome,

@@ -38,8 +38,7 @@ from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store.read import change_status
 from oldhost_sync.store.read.change_list import list_changes, list_scheduled
 from oldhost_sync.store.read.change_status import note_entity_read, payload_of
-from oldhost_sync.store.read.entities import EntityView, compare_entity
-from oldhost_sync.store.read.search import search
+from oldhost_sync.store.read.entities import EntityView, compare_entity, search
 
 _CHANGE = "/api/outbox/{change_id}"
 ChangeId = Annotated[RowId, Path(description="The change's id")]

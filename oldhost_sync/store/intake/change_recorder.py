@@ -1,4 +1,5 @@
-"""Record a change: shadow state and outbox are written in one transaction, the application's own.
+"""Record a change: shadow state and outbox are written in one transaction, the application's own. At the end: changes
+that came by a signal, and corrected copies of dead letters.
 
 The order of the statements matters. First the entity's shadow row is locked (created when new). Then the key is taken
 in `submitted_keys`. Under the entity's lock the outbox gives out the id, so for one entity a larger id is the newer
@@ -15,28 +16,36 @@ with an error (MariaDB 1020).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 
+from oldhost_sync.fields.scalar import InvalidField, read_id, read_name
+from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
+from oldhost_sync.policy.rules.alert_cause import cause_of
+from oldhost_sync.policy.rules.operator_act import Actor
+from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.columns import storable
 from oldhost_sync.store.engine import require_hosts
 from oldhost_sync.store.errors import DUPLICATE_KEY, NULL_REFUSED, IdempotencyConflict, TransactionNeeded, error_code
 from oldhost_sync.store.intake.rules import default_class
 from oldhost_sync.store.intake.shadow import UNIT, shadow_of, unless_autocommit, write_shadow
-from oldhost_sync.store.intake.validation import Acceptable, accept
-from oldhost_sync.store.outbox.relay_queue import as_ref
-from oldhost_sync.store.tables import (
-    outbox_events,
-)
+from oldhost_sync.store.intake.validation import Acceptable, accept, canonical_json
+from oldhost_sync.store.outbox.outstanding_changes import as_ref
+from oldhost_sync.store.outbox.pending_fates import JOIN_PENDING, fate_columns
+from oldhost_sync.store.tables import outbox_events, scheduled_changes
 
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
@@ -370,3 +379,172 @@ def record_details(
 def _is_known(connection: Connection, host: str, key: str) -> bool:
     query = select(outbox_events.c.id).where(outbox_events.c.host == host, outbox_events.c.idempotency_key == key)
     return connection.execute(query).first() is not None
+
+
+# ---------------------------------------------------------------------------------------- changes that came by a signal
+
+# A signal has no answer, so an invalid change would be lost. It becomes an outbox row with the outcome REFUSED, and one
+# alert for all that are refused for the same reason. The row takes its key as every other one does, is never relayed
+# and not counted in the books, and keeps only what helps to find the sender's mistake.
+
+UNKNOWN = "unknown"
+SUBMITTED_LENGTH_MAX = 2000
+_INSERT = (
+    "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+    "priority_class, source, created_at, processed_at, outcome, error) VALUES (%s, %s, %s, %s, %s, %s, %s, 'TXN', %s, "
+    "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), 'REFUSED', %s) RETURNING id"
+)
+
+
+def record_refused(
+    connection: Connection, *, host: str, idempotency_key: str, change: Any, reason: str, source: str
+) -> int | None:
+    """Record a refused submission under `idempotency_key`, a key that we generated; None if it is recorded already."""
+    shown = _shown(change)
+    fields = change if isinstance(change, Mapping) else {}
+    key = (host, idempotency_key[: limits.IDEMPOTENCY_KEY_LENGTH_MAX])
+    values = (
+        *key,
+        sha256(shown.encode()).digest(),
+        _name(fields.get("entity_type")),
+        _text(fields.get("entity_id")),
+        _name(fields.get("event_type")),
+        json.dumps({"submitted": shown}),
+        source[: limits.SOURCE_LENGTH_MAX],
+        storable(reason, limits.TEXT_LENGTH_MAX),
+    )
+    try:
+        with all_or_nothing(connection):
+            connection.exec_driver_sql(_TAKE_KEY, (*key, 0))
+            change_id = int(connection.exec_driver_sql(_INSERT, values).scalar_one())
+            connection.exec_driver_sql(KEY_HAS_ROW, (change_id, *key))
+    except IntegrityError as error:
+        if error_code(error) != DUPLICATE_KEY:
+            raise
+        return None
+    message, cause = f"A submitted change was refused: {reason}", f"submission-refused:{cause_of(reason)}"
+    raise_alert(
+        connection, host, "submission-refused", "warning", message, dedupe_key=cause, change_id=change_id, adds=True
+    )
+    return change_id
+
+
+def _shown(change: Any) -> str:
+    try:
+        return json.dumps(change, default=str, skipkeys=True)[:SUBMITTED_LENGTH_MAX]
+    except (RecursionError, ValueError):
+        return f"a {type(change).__name__} that can't be shown"
+
+
+def _name(value: object) -> str:
+    try:
+        return read_name("name", value)
+    except InvalidField:
+        return UNKNOWN
+
+
+def _text(value: object) -> str:
+    try:
+        return read_id("text", value)
+    except InvalidField:
+        return UNKNOWN
+
+
+# Keys looked up in one statement.
+KEYS_AT_ONCE = 500
+_FIRST_OPERATION = "SELECT created_at FROM nonce_requests WHERE host = %s ORDER BY nonce LIMIT 1"
+
+
+def wrote_before(connection: Connection, host: str, moment: datetime) -> bool:
+    """Whether an operation of this host was reserved before `moment` (aware)."""
+    first = connection.exec_driver_sql(_FIRST_OPERATION, (host,)).scalar()
+    return first is not None and first.replace(tzinfo=UTC) < moment
+
+
+def known_hashes(connection: Connection, host: str, keys: Sequence[str]) -> dict[str, bytes]:
+    """Those of `keys` under which something was recorded, refused or scheduled; of each the hash of its request."""
+    known: dict[str, bytes] = {}
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        for table in (outbox_events, scheduled_changes):
+            query = select(table.c.idempotency_key, table.c.request_hash).where(
+                table.c.host == host, table.c.idempotency_key.in_(keys[start : start + KEYS_AT_ONCE])
+            )
+            known.update({row.idempotency_key: bytes(row.request_hash) for row in connection.execute(query)})
+    return known
+
+
+# ----------------------------------------------------------------------------------------------- corrected dead letters
+
+# A corrected copy of a dead letter: a new change under a new key, linked with the old one in the audit.
+#
+# The copy is recorded first; afterwards the writer discards the dead letter. A failure in between leaves both, and the
+# same request again completes it. The copy is a new change: it is sent after the entity's changes that already wait.
+
+REPLACE, CORRECT = "replace", "correct"
+
+_LETTER = text(
+    f"SELECT o.entity_type, o.entity_id, o.event_type, {fate_columns('outcome')} FROM outbox_events o "
+    f"{JOIN_PENDING} WHERE o.host = :host AND o.id = :id"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """An operator's corrected payload for the dead letter `change_id`. `key`: of the new change; None: derived from
+    `change_id` and `payload`.
+    """
+
+    change_id: int
+    payload: Mapping[str, Any]
+    operator: Actor
+    source: str
+    reason: str
+    key: str | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for the same correction, so that a repeated request records one copy."""
+        if self.key is not None:
+            return self.key
+        digest = sha256(canonical_json("payload", self.payload).encode()).hexdigest()
+        return f"corrected-{self.change_id}-{digest[:16]}"
+
+
+class NoDeadLetter(Exception):  # noqa: N818 - a name says what happened
+    """The change does not exist (`exists` False), or is not a dead letter: it has another fate, or none (`outcome`)."""
+
+    def __init__(self, *, exists: bool, outcome: str | None) -> None:
+        super().__init__("not a dead letter")
+        self.exists = exists
+        self.outcome = outcome
+
+
+def record_correction(connection: Connection, host: str, correction: Correction) -> RecordedChange:
+    """Record the copy and the two acts that link it. A repetition returns the first copy, even if the dead letter has
+    another fate by then.
+
+    Raises NoDeadLetter, InvalidChange, IdempotencyConflict; the caller's transaction must then be rolled back.
+    """
+    letter = connection.execute(_LETTER, {"host": host, "id": correction.change_id}).one_or_none()
+    if letter is None:
+        raise NoDeadLetter(exists=False, outcome=None)
+    change = accept(
+        host, letter.entity_type, letter.entity_id, letter.event_type, correction.payload,
+        correction.idempotency_key, None, None, correction.source,
+    )  # fmt: skip
+    recorded = record_accepted(connection, change)
+    if recorded.duplicate:
+        return recorded
+    if letter.outcome != "DEAD":
+        raise NoDeadLetter(exists=True, outcome=letter.outcome)
+    by, why = correction.operator, correction.reason
+    old, new = correction.change_id, recorded.change_id
+    record_act(
+        connection, host=host, action=REPLACE, operator=by, reason=why, change_id=old,
+        detail={"message": f"its corrected copy is change {new}", "replaced_by": new},
+    )  # fmt: skip
+    record_act(
+        connection, host=host, action=CORRECT, operator=by, reason=why, change_id=new,
+        detail={"message": f"a corrected copy of change {old}", "corrects": old},
+    )  # fmt: skip
+    return recorded

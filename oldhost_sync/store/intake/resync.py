@@ -25,7 +25,7 @@ from oldhost_sync.store.errors import UnknownName
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import classes_of
 from oldhost_sync.store.intake.shadow import UNIT, lock_free_entity
-from oldhost_sync.store.ledger.completion import UNKNOWN
+from oldhost_sync.store.ledger.fates import UNKNOWN
 
 _COLUMNS = (
     "id, host, property_id, unit_id, operator, reason, created_at, finished_at, after_type, after_id, recorded, "

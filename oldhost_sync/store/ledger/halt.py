@@ -31,8 +31,7 @@ from oldhost_sync.oldhost.expected_nonce import STALE_SECONDS_MAX
 from oldhost_sync.oldhost.ledger import Count
 from oldhost_sync.policy.limits import RESOLVED_AT_OPENING_MAX, SENT_AGAIN_MAX
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.completion import ADOPTED, record_fate, shortened, used
-from oldhost_sync.store.ledger.setting_apart import end_others, others_of
+from oldhost_sync.store.ledger.fates import ADOPTED, end_others, others_of, record_fate, shortened, used
 from oldhost_sync.store.ledger.statements import LedgerRow
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, FORGET_FROM
 

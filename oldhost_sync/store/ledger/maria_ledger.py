@@ -22,7 +22,7 @@ from oldhost_sync.oldhost.wire import Applied, Said
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
 from oldhost_sync.store.errors import StoreError, is_the_values_fault
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
+from oldhost_sync.store.ledger.fates import Ending, Pauses, record_fate, shortened
 from oldhost_sync.store.ledger.reconciliation import THIS_MACHINE, MachineClock, complete_halt, reconcile, take_over
 from oldhost_sync.store.ledger.reservation import (
     CANDIDATES,
@@ -35,9 +35,8 @@ from oldhost_sync.store.ledger.reservation import (
     is_new_loss,
     why_missing,
 )
-from oldhost_sync.store.ledger.setting_apart import Pauses
 from oldhost_sync.store.ledger.statements import lock, lock_sending, write_sending
-from oldhost_sync.store.outbox.relay_queue import unix_ms
+from oldhost_sync.store.outbox.outstanding_changes import unix_ms
 from oldhost_sync.store.transactions import run_in_transaction
 
 T = TypeVar("T")

@@ -14,12 +14,11 @@ from oldhost_sync.policy.changes import WireRef, to_wire
 from oldhost_sync.policy.rules.operator_act import Actor, ActRecorded, Channel, OperatorAct, actor_of
 from oldhost_sync.store.audit import current_pause, record_act
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.completion import shortened
+from oldhost_sync.store.ledger.fates import forget_tries, shortened, waits_apart
 from oldhost_sync.store.ledger.halt import objection, resolve, show
 from oldhost_sync.store.ledger.reservation import RETRIED
-from oldhost_sync.store.ledger.setting_apart import forget_tries, waits_apart
+from oldhost_sync.store.outbox.outstanding_changes import as_ref
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, RAISE_SEQUENCE, SEQUENCE, write_pending_fate
-from oldhost_sync.store.outbox.relay_queue import as_ref
 
 NOTED_ONLY = frozenset({"pause", "resume", "flush"})
 OTHER_HALT = (

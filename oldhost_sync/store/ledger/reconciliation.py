@@ -1,7 +1,7 @@
 """How a session begins: its owner takes the host over and compares what is in doubt with the nonce OldHost expects.
 
 The takeover raises the epoch, releases what was only reserved, and lists what is in doubt. The comparison finds the
-nonce of each operation in doubt either used (`completion.used` says what that proves) or still bound; where OldHost's
+nonce of each operation in doubt either used (`fates.used` says what that proves) or still bound; where OldHost's
 expected nonce contradicts the ledger, it halts.
 
 The settle time is measured by the database's clock, which all workers share. But that clock can be set forward (an NTP
@@ -24,11 +24,10 @@ from oldhost_sync.oldhost.errors import check
 from oldhost_sync.oldhost.ledger import BOUND_MAX, InDoubt, Reconciled, TakenOver
 from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.completion import record_fate, shortened, used
+from oldhost_sync.store.ledger.fates import end_others, others_of, record_fate, set_apart, shortened, used
 from oldhost_sync.store.ledger.halt import carry_out, mismatch_of, objection, show, stale, too_many
-from oldhost_sync.store.ledger.setting_apart import end_others, others_of, set_apart
 from oldhost_sync.store.ledger.statements import lock
-from oldhost_sync.store.outbox.relay_queue import as_ref
+from oldhost_sync.store.outbox.outstanding_changes import as_ref
 
 # -------------------------------------------------------------------------------------------------- the machine's clock
 

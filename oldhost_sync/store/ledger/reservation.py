@@ -34,11 +34,10 @@ from oldhost_sync.oldhost.ledger import Reserved
 from oldhost_sync.oldhost.wire import operation_body, too_large
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
-from oldhost_sync.store.ledger.completion import Ending, payload_hash
+from oldhost_sync.store.ledger.fates import Ending, payload_hash
 from oldhost_sync.store.ledger.statements import LEDGER_ROW, LedgerRow
-from oldhost_sync.store.outbox.outstanding_changes import DEAD, OUTSTANDING, oldest_of
+from oldhost_sync.store.outbox.outstanding_changes import DEAD, OUTSTANDING, REF, as_ref, oldest_of, unix_ms
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING, JOIN_PENDING, fate_columns
-from oldhost_sync.store.outbox.relay_queue import REF, as_ref, unix_ms
 from oldhost_sync.store.tables import outbox_events
 
 

@@ -17,9 +17,8 @@ from oldhost_sync.policy.changes import Outcome
 from oldhost_sync.policy.plain_text import instant, quantity
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import current_pause, record_act
-from oldhost_sync.store.intake.replacement import CORRECT, REPLACE
-from oldhost_sync.store.ledger.completion import SUPERSEDING
-from oldhost_sync.store.ledger.setting_apart import rest_of_pause_ms
+from oldhost_sync.store.intake.change_recorder import CORRECT, REPLACE
+from oldhost_sync.store.ledger.fates import SUPERSEDING, rest_of_pause_ms
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING, JOIN_PENDING
 from oldhost_sync.store.read.change_feed import EPOCH

@@ -24,8 +24,8 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.alert_kinds import SEVERITIES
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
+from oldhost_sync.store.outbox.outstanding_changes import held_back_up_to
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING
-from oldhost_sync.store.outbox.relay_queue import held_back_up_to
 from oldhost_sync.store.tables import load_samples
 
 # -------------------------------------------------------------------------------------------------------------- history

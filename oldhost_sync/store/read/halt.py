@@ -19,9 +19,8 @@ from oldhost_sync.policy.changes import Outcome
 from oldhost_sync.policy.plain_text import instant, quantity
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.columns import UtcDateTime
-from oldhost_sync.store.ledger.completion import ADOPTED, used
+from oldhost_sync.store.ledger.fates import ADOPTED, others_of, used
 from oldhost_sync.store.ledger.halt import are_sent_again
-from oldhost_sync.store.ledger.setting_apart import others_of
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
 
 # --------------------------------------------------------------------------------------------------------- the decision

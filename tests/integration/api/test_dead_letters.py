@@ -13,7 +13,7 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX
-from oldhost_sync.store.ledger.setting_apart import APART
+from oldhost_sync.store.ledger.fates import APART
 from oldhost_sync.store.read import dead_letters
 from tests.integration.api.conftest import ScriptedWriter
 from tests.integration.api.test_fates import end, execute, fate, make

@@ -18,8 +18,8 @@ from oldhost_sync.console.door import STREAM
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.alerts import list_alerts, raise_alert
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
+from oldhost_sync.store.ledger.fates import APART
 from oldhost_sync.store.ledger.operator_commands import decide
-from oldhost_sync.store.ledger.setting_apart import APART
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.integration.api.conftest import HOST, a_client
 from tests.integration.console.test_lookups import SECRET, rejected, run_sql

@@ -14,7 +14,7 @@ from oldhost_sync.relay.relay import OutboxWatch, Relay, RelayState
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.outbox.relay_queue import Unrelayed
+from oldhost_sync.store.outbox.outstanding_changes import Unrelayed
 from tests.integration.relay.listening import Listener, statements, until
 from tests.integration.relay.test_outages import running
 from tests.integration.store.writing import change_sql, recorded, register, rows

@@ -16,7 +16,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.scheduler import Resyncer
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.intake.resync import latest_resyncs, request_resync, results_of
-from oldhost_sync.store.ledger.completion import Ending, payload_hash, record_fate
+from oldhost_sync.store.ledger.fates import Ending, payload_hash, record_fate
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows
 
 pytestmark = pytest.mark.mariadb

@@ -23,7 +23,7 @@ from oldhost_sync.relay.retention import Pruner
 from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import StatementRefused
-from oldhost_sync.store.outbox import relay_queue
+from oldhost_sync.store.outbox import outstanding_changes
 from oldhost_sync.telemetry import RelayMetrics
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.relay.listening import Listener, lease_holder
@@ -235,16 +235,16 @@ def test_marks_that_fail_leave_the_changes_to_be_signalled_again(
     ids = [write(engine, "a")]
     listener = Listener()
     relay = relay_of(engine, listener)
-    mark = relay_queue.mark_relayed
+    mark = outstanding_changes.mark_relayed
 
     def broken(*_: Any) -> int:
         raise OperationalError("UPDATE", {}, Exception(1815, "the database fails here"))
 
     async def rounds() -> None:
-        monkeypatch.setattr(relay_queue, "mark_relayed", broken)
+        monkeypatch.setattr(outstanding_changes, "mark_relayed", broken)
         with pytest.raises(StatementRefused):
             await relay.run_once(0.0)
-        monkeypatch.setattr(relay_queue, "mark_relayed", mark)
+        monkeypatch.setattr(outstanding_changes, "mark_relayed", mark)
         await relay.run_once(1.0)
 
     run(rounds())

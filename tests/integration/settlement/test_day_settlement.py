@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.settlement.day_settlement import release_next, settle_next
 from oldhost_sync.settlement.settlement_file import FileDamaged, FolderUnusable, LedgerDiffers, SettlementFolder
-from oldhost_sync.store.ledger.completion import UNCONFIRMED
+from oldhost_sync.store.ledger.fates import UNCONFIRMED
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.integration.settlement.ledger_rows import TODAY_SQL, ahead, body_of, days_ago, ended, settle, settle_all
 from tests.integration.store.writing import HOST, change_sql, rows

@@ -10,8 +10,8 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store import alerts, audit
-from oldhost_sync.store.intake.signals import record_refused
-from oldhost_sync.store.outbox import relay_queue
+from oldhost_sync.store.intake.change_recorder import record_refused
+from oldhost_sync.store.outbox import outstanding_changes
 from oldhost_sync.store.outbox.books import count_books
 from oldhost_sync.store.retention import BEGINNING, Pruned, prune
 from tests.integration.store.writing import HOST, before, change_sql, recorded, rows
@@ -115,7 +115,7 @@ def test_a_refused_submission_is_seen_and_stands_outside_the_books(engine: Engin
     assert (alert["change_id"], alert["severity"]) == (row["id"], "warning")
     with engine.connect() as connection:
         assert count_books(connection, HOST).accepted == 0
-        assert relay_queue.claim_batch(connection, HOST, 10) == []
+        assert outstanding_changes.claim_batch(connection, HOST, 10) == []
 
 
 def test_what_ended_long_ago_is_forgotten_in_bounded_batches(engine: Engine) -> None:

@@ -15,7 +15,7 @@ from oldhost_sync.oldhost.ledger import Answered, Count, Reserved
 from oldhost_sync.oldhost.wire import Rejected
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store import retention
-from oldhost_sync.store.intake.signals import record_refused
+from oldhost_sync.store.intake.change_recorder import record_refused
 from oldhost_sync.store.outbox import books
 from oldhost_sync.store.outbox.pending_fates import write_pending_fates
 from oldhost_sync.store.read import late_emergencies

@@ -20,9 +20,9 @@ from oldhost_sync.policy.rules.operator_act import Actor, Channel
 from oldhost_sync.store.errors import error_code
 from oldhost_sync.store.intake.batch_recorder import ChangesRefused
 from oldhost_sync.store.intake.batch_submission import submit_changes
+from oldhost_sync.store.intake.change_recorder import record_refused
 from oldhost_sync.store.intake.rules import decide_rule
 from oldhost_sync.store.intake.schedule import due, record_due
-from oldhost_sync.store.intake.signals import record_refused
 from oldhost_sync.store.intake.validation import accept
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
 from tests.integration.store.callers import SESSIONS, Session, application

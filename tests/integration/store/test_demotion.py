@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, is_demoted, translate
-from oldhost_sync.store.outbox.relay_queue import await_unrelayed
+from oldhost_sync.store.outbox.outstanding_changes import await_unrelayed
 from oldhost_sync.store.transactions import look, run_in_transaction
 from oldhost_sync.store.workers import WorkerPresence
 from tests.conformance.private_mariadb import PrivateMariaDB

@@ -13,7 +13,7 @@ from oldhost_sync.store import alert_events, alerts, audit, dead_letter_alerts, 
 from oldhost_sync.store.intake import schedule
 from oldhost_sync.store.intake.batch_recorder import ChangeBatch, LockWaits, record_groups
 from oldhost_sync.store.intake.validation import accept
-from oldhost_sync.store.outbox import outstanding_changes, relay_queue
+from oldhost_sync.store.outbox import outstanding_changes
 from oldhost_sync.store.read import (
     change_feed,
     change_status,
@@ -21,7 +21,6 @@ from oldhost_sync.store.read import (
     figures,
     host_condition,
     late_emergencies,
-    live_load,
 )
 from oldhost_sync.store.read.dead_letters import list_dead_letters
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -134,7 +133,7 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "dead letters": lambda connection: list_dead_letters(connection, HOST, after_id=0, limit=50),
     "a relay's figures of its hosts": lambda connection: figures.read_figures(connection, "one"),
     "how long an operation usually takes": lambda connection: host_condition.usual_service_ms(connection, HOST),
-    "what waits by class": lambda connection: live_load.waiting_lanes(connection, HOST),
+    "what waits by class": lambda connection: host_condition.waiting_lanes(connection, HOST),
     "why emergencies are late": lambda connection: late_emergencies.late_cause(
         connection, HOST, waited_ms=30_000, unrelayed=0, waiting=1
     ),
@@ -217,10 +216,10 @@ def crowded(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
     ("claim", "found"),
     [
         (
-            lambda connection: relay_queue.claim_batch(connection, HOST, 500, emergencies_only=True),
+            lambda connection: outstanding_changes.claim_batch(connection, HOST, 500, emergencies_only=True),
             EMERGENCIES * 3 // 2,
         ),
-        (lambda connection: relay_queue.claim_batch(connection, HOST, 500), 500),
+        (lambda connection: outstanding_changes.claim_batch(connection, HOST, 500), 500),
         (lambda connection: outstanding_changes.outstanding_page(connection, HOST, 0, 500, quiet_ms=30_000).refs, 500),
     ],
     ids=["emergencies", "a batch", "a sweep"],
@@ -245,7 +244,7 @@ def test_many_emergencies_of_one_entity_read_its_changes_once(engine: Engine) ->
         )
     with engine.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        claimed = relay_queue.claim_batch(connection, HOST, 500, emergencies_only=True)
+        claimed = outstanding_changes.claim_batch(connection, HOST, 500, emergencies_only=True)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert [ref.change_id for ref in claimed] == sorted(ref.change_id for ref in claimed)
     assert len(claimed) == 1_200
@@ -255,9 +254,9 @@ def test_many_emergencies_of_one_entity_read_its_changes_once(engine: Engine) ->
 def test_a_look_at_the_outbox_reads_next_to_nothing(crowded: Engine) -> None:
     with crowded.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        seen = relay_queue.unrelayed(connection, "one")
+        seen = outstanding_changes.unrelayed(connection, "one")
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
-    assert seen == {HOST: relay_queue.Unrelayed(anything=True, emergency=True)}
+    assert seen == {HOST: outstanding_changes.Unrelayed(anything=True, emergency=True)}
     assert sum(int(value) for _, value in read) < 10
 
 
@@ -289,9 +288,11 @@ def test_a_wait_reads_next_to_nothing_however_much_waits(engine: Engine, relayed
     )
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        seen = relay_queue.await_unrelayed(connection, "one", [HOST] if known else [], looks * RELAY_LOOK_SECONDS)
+        seen = outstanding_changes.await_unrelayed(
+            connection, "one", [HOST] if known else [], looks * RELAY_LOOK_SECONDS
+        )
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
-    assert seen == {HOST: relay_queue.Unrelayed(anything=known)}
+    assert seen == {HOST: outstanding_changes.Unrelayed(anything=known)}
     assert sum(int(value) for _, value in read) < 10 * (looks + 2)
 
 
@@ -338,7 +339,7 @@ def test_counting_what_is_held_reads_what_is_held_and_the_dead_letters(engine: E
         change_sql(engine, f"{_EVENT} {statement}")
     with engine.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        assert relay_queue.held_back_up_to(connection, HOST, 1_000_000) == 2_000
+        assert outstanding_changes.held_back_up_to(connection, HOST, 1_000_000) == 2_000
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 3 * (1_000 + 2_000) + 2_000
 

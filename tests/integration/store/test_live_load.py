@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.read.live_load import LiveLoad, read_live_load
+from oldhost_sync.store.read.host_condition import LiveLoad, read_live_load
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.integration.store.writing import HOST, change_sql, recorded
 

@@ -15,7 +15,7 @@ from oldhost_sync.store.access import APP_RIGHTS, MIGRATION_RIGHTS
 from oldhost_sync.store.engine import create_engine, needed_revision
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.intake.rules import DEFAULT_RULES
-from oldhost_sync.store.outbox.relay_queue import claim_batch, mark_relayed
+from oldhost_sync.store.outbox.outstanding_changes import claim_batch, mark_relayed
 from oldhost_sync.store.schema_migration import (
     migrate,
 )

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.outbox import outstanding_changes, relay_queue
+from oldhost_sync.store.outbox import outstanding_changes
 from oldhost_sync.store.outbox.books import count_books
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.mariadb
 
 def claim(engine: Engine, limit: int = 100, *, emergencies_only: bool = False) -> list[int]:
     with engine.connect() as connection:
-        refs = relay_queue.claim_batch(connection, HOST, limit, emergencies_only=emergencies_only)
+        refs = outstanding_changes.claim_batch(connection, HOST, limit, emergencies_only=emergencies_only)
     return [ref.change_id for ref in refs]
 
 
 def mark(engine: Engine, ids: list[int]) -> int:
     with engine.begin() as connection:
-        return relay_queue.mark_relayed(connection, ids)
+        return outstanding_changes.mark_relayed(connection, ids)
 
 
 def write(engine: Engine, unit: str, event_type: str = "unit_status_changed") -> int:
@@ -91,13 +91,13 @@ def test_only_what_the_writer_was_given_is_counted(engine: Engine) -> None:
     write(engine, "b")
     mark(engine, [first])
     with engine.connect() as connection:
-        assert relay_queue.unprocessed_up_to(connection, HOST, 10) == 1
+        assert outstanding_changes.unprocessed_up_to(connection, HOST, 10) == 1
 
 
 def test_counting_stops_at_the_limit(engine: Engine) -> None:
     mark(engine, [write(engine, f"u{number}") for number in range(5)])
     with engine.connect() as connection:
-        assert relay_queue.unprocessed_up_to(connection, HOST, 3) == 3
+        assert outstanding_changes.unprocessed_up_to(connection, HOST, 3) == 3
 
 
 def test_the_books_balance_and_leave_refused_submissions_out(engine: Engine) -> None:
@@ -132,10 +132,10 @@ def test_claims_read_an_index_in_order_and_sort_no_backlog(engine: Engine) -> No
         write(engine, f"u{number}")
     with engine.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        relay_queue.claim_batch(connection, HOST, 500)
-        relay_queue.claim_batch(connection, HOST, 500, emergencies_only=True)
+        outstanding_changes.claim_batch(connection, HOST, 500)
+        outstanding_changes.claim_batch(connection, HOST, 500, emergencies_only=True)
         outstanding_changes.outstanding_page(connection, HOST, 0, 500)
-        relay_queue.unprocessed_up_to(connection, HOST, 100)
+        outstanding_changes.unprocessed_up_to(connection, HOST, 100)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 200
 
@@ -152,9 +152,12 @@ def test_a_wait_for_changes_waits_for_no_row_of_a_transaction_that_is_not_commit
     with engine.connect() as recording, looks.connect() as asking:
         recording.exec_driver_sql(event, (HOST, "TXN"))
         asking.exec_driver_sql("SET innodb_lock_wait_timeout = 1")
-        assert not any(one.anything for one in relay_queue.await_unrelayed(asking, "one", [], 0.1).values())
+        assert not any(one.anything for one in outstanding_changes.await_unrelayed(asking, "one", [], 0.1).values())
         asking.exec_driver_sql(event, ("other", "EMERGENCY"))
-        seen = relay_queue.await_unrelayed(asking, "one", [], 0.1)
+        seen = outstanding_changes.await_unrelayed(asking, "one", [], 0.1)
         recording.rollback()
     looks.dispose()
-    assert seen == {HOST: relay_queue.Unrelayed(), "other": relay_queue.Unrelayed(anything=True, emergency=True)}
+    assert seen == {
+        HOST: outstanding_changes.Unrelayed(),
+        "other": outstanding_changes.Unrelayed(anything=True, emergency=True),
+    }

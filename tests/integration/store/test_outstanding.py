@@ -9,8 +9,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.store.outbox import outstanding_changes
-from oldhost_sync.store.outbox.outstanding_changes import IdPage
-from oldhost_sync.store.outbox.relay_queue import mark_relayed
+from oldhost_sync.store.outbox.outstanding_changes import IdPage, mark_relayed
 from oldhost_sync.store.read.dead_letters import HELD_COUNTED_MAX, list_dead_letters
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, recorded

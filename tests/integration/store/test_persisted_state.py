@@ -12,7 +12,7 @@ from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.alerts import keep_writer_conditions
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.ledger.operator_commands import decide
-from oldhost_sync.store.read.live_load import PersistedState, read_persisted_state
+from oldhost_sync.store.read.host_condition import PersistedState, read_persisted_state
 from tests.integration.store.writing import HOST
 
 pytestmark = pytest.mark.mariadb

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey
-from oldhost_sync.store.outbox import outstanding_changes, relay_queue
-from oldhost_sync.store.read.live_load import read_live_load
+from oldhost_sync.store.outbox import outstanding_changes
+from oldhost_sync.store.read.host_condition import read_live_load
 from tests.integration.store.test_live_load import TOMORROW
 from tests.integration.store.writing import HOST, change_sql, recorded
 
@@ -17,8 +17,10 @@ pytestmark = pytest.mark.mariadb
 
 EMERGENCY = "guest_locked_out"
 WAYS: dict[str, Callable[[Connection], list[ChangeRef]]] = {
-    "a claim": lambda connection: relay_queue.claim_batch(connection, HOST, 10),
-    "a claim of emergencies": lambda connection: relay_queue.claim_batch(connection, HOST, 10, emergencies_only=True),
+    "a claim": lambda connection: outstanding_changes.claim_batch(connection, HOST, 10),
+    "a claim of emergencies": lambda connection: outstanding_changes.claim_batch(
+        connection, HOST, 10, emergencies_only=True
+    ),
     "a rebuild": lambda connection: outstanding_changes.outstanding_page(connection, HOST, 0, 10).refs,
     "a rebuild of emergencies": lambda connection: outstanding_changes.emergencies_page(connection, HOST, 0, 10).refs,
     "an entity's": lambda connection: (
@@ -51,8 +53,8 @@ def test_a_unit_without_a_property_and_what_is_no_unit_have_none(engine: Engine)
     recorded(engine, entity_id="w")
     recorded(engine, entity_type="booking", entity_id="u")
     with engine.connect() as connection:
-        found = relay_queue.claim_batch(connection, HOST, 10)
-        told = [relay_queue.with_property(connection, HOST, ref) for ref in found]
+        found = outstanding_changes.claim_batch(connection, HOST, 10)
+        told = [outstanding_changes.with_property(connection, HOST, ref) for ref in found]
     assert [ref.property_id for ref in found] == ["", "", ""]
     assert told == found
 
@@ -62,7 +64,7 @@ def test_a_ref_that_was_just_recorded_gets_its_property(engine: Engine) -> None:
     ref = recorded(engine, entity_id="u").ref
     assert ref is not None
     with engine.connect() as connection:
-        assert relay_queue.with_property(connection, HOST, ref).property_id == "seaview"
+        assert outstanding_changes.with_property(connection, HOST, ref).property_id == "seaview"
 
 
 def test_what_is_scheduled_is_planned_with_its_property(engine: Engine) -> None:

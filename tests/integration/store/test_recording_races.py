@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.store.errors import IdempotencyConflict
-from oldhost_sync.store.outbox.relay_queue import claim_batch, mark_relayed
+from oldhost_sync.store.outbox.outstanding_changes import claim_batch, mark_relayed
 from tests.integration.store.writing import HOST, record, recorded, rows, wait_until, waiting_for_a_lock
 
 pytestmark = pytest.mark.mariadb

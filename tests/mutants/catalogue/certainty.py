@@ -13,7 +13,7 @@ from tests.mutants.levels import (
 )
 from tests.mutants.mutant import Mutant, Patch
 
-SETTING_APART = "oldhost_sync/store/ledger/setting_apart.py"
+SETTING_APART = "oldhost_sync/store/ledger/fates.py"
 OPERATOR_COMMANDS = "oldhost_sync/store/ledger/operator_commands.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 MISMATCH = "oldhost_sync/store/ledger/halt.py"

@@ -18,9 +18,9 @@ from tests.mutants.mutant import Mutant, Patch
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 FENCE = "oldhost_sync/store/ledger/statements.py"
-COMPLETION = "oldhost_sync/store/ledger/completion.py"
-SETTING_APART = "oldhost_sync/store/ledger/setting_apart.py"
-USED = "oldhost_sync/store/ledger/completion.py"
+COMPLETION = "oldhost_sync/store/ledger/fates.py"
+SETTING_APART = "oldhost_sync/store/ledger/fates.py"
+USED = "oldhost_sync/store/ledger/fates.py"
 RESOLUTION = "oldhost_sync/store/ledger/halt.py"
 LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
 
@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         "a no-op does not date the applied state",
-        (Patch("oldhost_sync/store/ledger/completion.py", "    elif ending.outcome is Outcome.NO_OP:\n", "    elif False:\n"),),
+        (Patch("oldhost_sync/store/ledger/fates.py", "    elif ending.outcome is Outcome.NO_OP:\n", "    elif False:\n"),),
         levels=(CONFORMANCE, SIMULATION),
         seeds=1500,
     ),

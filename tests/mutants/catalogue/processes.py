@@ -76,7 +76,7 @@ MUTANTS = (
                 "oldhost_sync/relay/relay.py",
                 "        try:\n            await self.signal(refs)\n",
                 "        ids = [ref.change_id for ref in refs]\n"
-                "        await self.transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))\n"
+                "        await self.transactions.run(lambda connection: outstanding_changes.mark_relayed(connection, ids))\n"
                 "        try:\n            await self.signal(refs)\n",
             ),
         ),
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         "an offered lease is renewed with the others",
-        (Patch("oldhost_sync/store/outbox/relay_queue.py", 'WHERE owner = :owner AND expires_at <= {_UNTIL}")\n_HELD', 'WHERE owner = :owner")\n_HELD'),),
+        (Patch("oldhost_sync/store/outbox/outstanding_changes.py", 'WHERE owner = :owner AND expires_at <= {_UNTIL}")\n_HELD', 'WHERE owner = :owner")\n_HELD'),),
         levels=(LEASES,),
     ),
     Mutant(

@@ -10,7 +10,7 @@ MUTANTS = (
         "outbox by id cursor",
         (
             Patch(
-                "oldhost_sync/store/outbox/relay_queue.py",
+                "oldhost_sync/store/outbox/outstanding_changes.py",
                 'AND o.relayed_at IS NULL"\n# Without',
                 'AND o.relayed_at IS NULL AND o.id > (SELECT COALESCE(MAX(m.id), 0) FROM outbox_events m '
                 'WHERE m.host = o.host AND m.relayed_at IS NOT NULL)"\n# Without',

@@ -6,7 +6,7 @@ import pytest
 
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.apart import PAUSES_MS
-from oldhost_sync.store.ledger.setting_apart import Refusals
+from oldhost_sync.store.ledger.fates import Refusals
 
 
 @pytest.mark.parametrize(

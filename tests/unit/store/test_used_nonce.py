@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oldhost_sync.policy.changes import Outcome, PriorityClass
-from oldhost_sync.store.ledger.completion import used
+from oldhost_sync.store.ledger.fates import used
 
 
 def row(**more: Any) -> Any:
