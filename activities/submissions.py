@@ -21,7 +21,8 @@ from temporalio import activity
 
 from activities import calling_writer
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
-from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
+from oldhost_sync.store.alerts import keep_condition
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.errors import InvalidChange, StoreError, TransactionContended, error_code, is_the_values_fault
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change, record_refused
@@ -38,34 +39,16 @@ logger = logging.getLogger(__name__)
 # wait may take some seconds longer, which is far below the activities' limits (`DATABASE_LIMIT`, `RECOVERY_HEARTBEAT`).
 LOCK_WAIT_SECONDS = 1
 LOCK_WAITS_SECONDS_MAX = 2.0
-# A submission that is left for this long is reported.
-TOLD_AFTER_SECONDS = 60.0
 # Of those that are left the oldest are forgotten beyond this.
 KNOWN_MAX = 10_000
-CAUSE = "writes-refused:signals"
+# One that is left is tried again within half a minute: after this, another worker has recorded it.
+SEEN_AGAIN_SECONDS = 120.0
+KIND, CAUSE = "writes-refused", "writes-refused:signals"
 LOCKED = "another transaction holds rows that they need"
 
 
-@dataclass(slots=True)
-class _Left:
-    """Since when a submission is left, and why, as last seen. `since` None: people were told."""
-
-    since: float | None
-    why: str
-
-
-@dataclass(slots=True)
-class _News:
-    """What is to be told of a host: those left for long, why, and whether none is any more."""
-
-    left: list[tuple[str, str]] = field(default_factory=list)
-    recorded_late: int = 0
-    why: str = ""
-    is_over: bool = False
-
-
 class LeftSubmissions:
-    """Signalled changes that this worker can't record for long: people are told, once of each.
+    """Signalled changes that this worker can't record for long: people are told, also if they are recorded by then.
 
     `clock`: seconds, monotonic. Safe to use from several threads.
     """
@@ -73,60 +56,39 @@ class LeftSubmissions:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        # By host and key.
-        self._left: dict[tuple[str, str], _Left] = {}
+        self._conditions = Conditions()
+        # By host and key, why, and when it was seen last.
+        self._left: dict[str, dict[str, tuple[str, float]]] = {}
 
     def note(self, engine: Engine, host: str, left: Mapping[str, bool], why: str = LOCKED) -> None:
-        """By the submissions' keys, whether each was left, and why. Raises an alert for those that were left for long,
-        also if they are recorded now, and closes it when all of them are.
-        """
-        news = self._news_of(host, left, why)
-        if not news.left and not news.recorded_late and not news.is_over:
-            return
-        try:
-            run_in_transaction(engine, partial(_tell, host=host, news=news))
-        except (StoreError, DBAPIError) as error:
-            logger.warning("the alert about changes that can't be recorded can't be stored (%s)", type(error).__name__)
-            return
+        """By the submissions' keys, whether each was left, and why. Opens and closes the alert."""
+        now = self._clock()
         with self._lock:
-            for key in news.left:
-                self._left[key] = _Left(None, news.why)
+            self._report(host, left, why, now)
+            steps = self._conditions.due(now)
+        for step in steps:
+            try:
+                run_in_transaction(engine, partial(keep_condition, step=step))
+            except (StoreError, DBAPIError) as error:
+                what = "the alert about changes that can't be recorded can't be stored"
+                logger.warning("%s (%s)", what, type(error).__name__)
+                return
+            with self._lock:
+                self._conditions.written(step, now)
 
-    def _news_of(self, host: str, left: Mapping[str, bool], why: str) -> _News:
-        now, news, was_told = self._clock(), _News(), False
-        with self._lock:
-            for key in [(host, key) for key, is_left in left.items() if is_left]:
-                known = self._left.setdefault(key, _Left(now, why))
-                known.why = why
-                if _is_long(known.since, now):
-                    news.left.append(key)
-                    news.why = why
-            for key in [(host, key) for key, is_left in left.items() if not is_left and (host, key) in self._left]:
-                known = self._left.pop(key)
-                was_told |= known.since is None
-                if _is_long(known.since, now):
-                    news.recorded_late += 1
-                    news.why = news.why or known.why
-            if was_told or news.recorded_late:
-                told = (key for key, known in self._left.items() if known.since is None and key[0] == host)
-                news.is_over = not news.left and next(told, None) is None
-            while len(self._left) > KNOWN_MAX:
-                del self._left[next(iter(self._left))]
-        return news
-
-
-def _is_long(since: float | None, now: float) -> bool:
-    """Left for long, and not told yet."""
-    return since is not None and now - since >= TOLD_AFTER_SECONDS
-
-
-def _tell(connection: Connection, host: str, news: _News) -> None:
-    count = len(news.left) + news.recorded_late
-    if count:
-        message = f"Changes that applications signalled could not be recorded for a minute: {news.why}"
-        raise_alert(connection, host, "writes-refused", "critical", message, dedupe_key=CAUSE, count=count, adds=True)
-    if news.is_over:
-        close_alert(connection, host, CAUSE)
+    def _report(self, host: str, left: Mapping[str, bool], why: str, now: float) -> None:
+        before = self._left.get(host, {})
+        known = {key: seen for key, seen in before.items() if key in left or now < seen[1] + SEEN_AGAIN_SECONDS}
+        known |= {key: (why, now) for key, is_left in left.items() if is_left}
+        known = dict([*known.items()][-KNOWN_MAX:])
+        ours = [key for key in left if key in known]
+        self._left[host] = {key: seen for key, seen in known.items() if left.get(key, True)}
+        if ours:  # what is recorded now, too, was left until now
+            words = why if any(left.values()) else known[ours[0]][0]
+            message = f"Changes that applications signalled could not be recorded for half a minute: {words}"
+            self._conditions.found(host, KIND, Fact(message, count=len(known), afterwards=True), now, CAUSE)
+        if before and not self._left[host]:
+            self._conditions.found(host, KIND, None, now, CAUSE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.policy.rules.conditions import Conditions, Fact
+from oldhost_sync.store.alerts import keep_condition
 from oldhost_sync.store.errors import StoreError
 
 logger = logging.getLogger("oldhost_sync.api")
@@ -32,26 +32,14 @@ ALERT = "writes-refused"
 
 @dataclass(slots=True)
 class Spell:
-    """From the first refused write until writes are taken again and none was refused for a while.
-
-    `recorded_since`: whether a write was recorded after the last refused one. `untold`: refused, and not in the alert.
-    `has_alert`: it was raised, so it must be closed, whatever share was refused in the end.
+    """From the first refused write until writes are taken again and none was refused for a while. `recorded_since`:
+    whether a write was recorded after the last refused one, at `last`.
     """
 
-    began: float
     last: float = 0.0
-    why: str = ""
     refused: int = 0
     recorded: int = 0
     recorded_since: bool = False
-    untold: int = 0
-    has_alert: bool = False
-
-    @property
-    def is_worth_an_alert(self) -> bool:
-        """It lasts, and is more than one bad request, or one locked row, among many writes."""
-        share = self.refused / (self.refused + self.recorded)
-        return self.last - self.began >= limits.REFUSED_WRITES_SECONDS and share >= limits.REFUSED_WRITES_SHARE
 
 
 class RefusedWrites:
@@ -62,24 +50,27 @@ class RefusedWrites:
         self._database = database
         self._clock = clock
         self._spell: Spell | None = None
-        # One that is over and whose alert is still to be closed.
-        self._over: Spell | None = None
+        self._conditions = Conditions()
 
     def note(self, problem: Problem) -> None:
         """One write was answered with this problem."""
         if problem.kind not in KINDS:
             return
         self._end_if_over()
-        now = self._clock()
         # An incident's text is in the log, and not the same for each.
         why = "an unexpected error; the API's log has it." if problem.kind == "internal" else problem.content["detail"]
         if self._spell is None:
-            self._spell = Spell(began=now)
+            self._spell = Spell()
             logger.warning("a write of %s was refused: %s", self._host, why)
         spell = self._spell
-        spell.last, spell.why, spell.recorded_since = now, str(why), False
+        spell.last, spell.recorded_since = self._clock(), False
         spell.refused += 1
-        spell.untold += 1
+        # Fewer are a bad request, or a locked row, among many writes.
+        if spell.refused / (spell.refused + spell.recorded) >= limits.REFUSED_WRITES_SHARE:
+            message = f"The API could not record changes. The last answer was: {why}"
+            self._conditions.found(
+                self._host, ALERT, Fact(message, count=spell.refused, afterwards=True), self._clock()
+            )
 
     def recorded(self) -> None:
         """One write was taken."""
@@ -88,17 +79,12 @@ class RefusedWrites:
             self._spell.recorded_since = True
 
     def _end_if_over(self) -> None:
-        spell = self._spell
-        if (
-            spell is None
-            or not spell.recorded_since
-            or self._clock() - spell.last <= limits.REFUSED_WRITES_PAUSE_SECONDS
-        ):
+        spell, now = self._spell, self._clock()
+        if spell is None or not spell.recorded_since or now - spell.last <= limits.REFUSED_WRITES_PAUSE_SECONDS:
             return
         logger.info("writes of %s are taken again; %d were refused", self._host, spell.refused)
         self._spell = None
-        if spell.has_alert or spell.is_worth_an_alert:
-            self._over = spell
+        self._conditions.found(self._host, ALERT, None, now)
 
     async def keep(self) -> None:
         """Tell what is to be told, until cancelled."""
@@ -107,33 +93,19 @@ class RefusedWrites:
             await self.tell()
 
     async def tell(self) -> None:
-        """Raise the alert while a spell lasts, and close it after that; what the database can't store now, later."""
+        """Open or close the alert, if that is due; what the database can't store now, later."""
         self._end_if_over()
-        if self._over is not None and await self._told(self._over, is_over=True):
-            self._over = None
-        if self._spell is not None and self._spell.is_worth_an_alert and self._spell.untold:
-            await self._told(self._spell, is_over=False)
-
-    async def _told(self, spell: Spell, *, is_over: bool) -> bool:
-        untold = spell.untold
-        try:
-            await self._database.run(partial(self._write, spell=spell, untold=untold, is_over=is_over))
-        except (Problem, StoreError) as error:
-            logger.debug("the alert about refused writes can't be stored yet (%s)", type(error).__name__)
-            return False
-        except DBAPIError:
-            logger.exception("the alert about refused writes of %s can't be stored", self._host)
-            return False
-        spell.untold -= untold
-        spell.has_alert = True
-        return True
-
-    def _write(self, connection: Connection, spell: Spell, untold: int, is_over: bool) -> None:
-        if untold:
-            message = f"The API could not record changes. The last answer was: {spell.why}"
-            raise_alert(connection, self._host, ALERT, "critical", message, count=untold, adds=True)
-        if is_over:
-            close_alert(connection, self._host, ALERT)
+        now = self._clock()
+        for step in self._conditions.due(now):
+            try:
+                await self._database.run(partial(keep_condition, step=step))
+            except (Problem, StoreError) as error:
+                logger.debug("the alert about refused writes can't be stored yet (%s)", type(error).__name__)
+                return
+            except DBAPIError:
+                logger.exception("the alert about refused writes of %s can't be stored", self._host)
+                return
+            self._conditions.written(step, now)
 
 
 # Those that the next write of any entity would meet, too: not a locked row, nor a process with too much to do.

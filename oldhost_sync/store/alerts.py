@@ -171,11 +171,11 @@ def close_found(connection: Connection, host: str, found: Row[Any], reason: str,
 
 def keep_condition(connection: Connection, step: Step) -> str:
     """Write what was decided about a condition. Returns a line for the log if an alert was opened or closed."""
-    host, kind, fact = step.host, step.kind, step.fact
+    host, kind, fact, cause = step.host, step.kind, step.fact, step.cause or step.kind
     if fact is None:
-        return f"alert {kind} of {host} is closed: {KINDS[kind].ends}" if close_alert(connection, host, kind) else ""
+        return f"alert {kind} of {host} is closed: {KINDS[kind].ends}" if close_alert(connection, host, cause) else ""
     severity = fact.severity or KINDS[kind].severity
-    is_new = raise_alert(connection, host, kind, severity, fact.why, count=fact.count)
+    is_new = raise_alert(connection, host, kind, severity, fact.why, dedupe_key=cause, count=fact.count)
     return f"alert {kind} of {host}: {fact.why}" if is_new else ""
 
 

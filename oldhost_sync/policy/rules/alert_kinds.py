@@ -85,8 +85,8 @@ class AlertKind:
     """`severity`: the worst that it may have. `ends`: the fact that closes it. `informational`: people may close it.
 
     `next_step` is prose; `command` is the terminal command for it, and `page` the title and the address of the
-    console's page. `opens_after_s`: how long it must be so (see `conditions`; the writer and the API count by
-    themselves). What delays emergencies opens within the 30 s that are promised for them. `rules`: how Prometheus sees
+    console's page. `opens_after_s`: how long it must be so (see `conditions`; the writer's machine counts by
+    itself). What delays emergencies opens within the 30 s that are promised for them. `rules`: how Prometheus sees
     it.
     """
 

@@ -15,7 +15,6 @@ from activities.records import PAGE_PAUSE_SECONDS, RecordingActivities, unhurrie
 from activities.submissions import (
     LOCK_WAITS_SECONDS_MAX,
     LOCKED,
-    TOLD_AFTER_SECONDS,
     LeftSubmissions,
     SubmissionActivities,
     record_or_leave,
@@ -26,6 +25,7 @@ from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.limits import LOCK_WAIT_SECONDS_MAX
 from oldhost_sync.policy.machine.actions import LoadOutstanding, Sweep
 from oldhost_sync.policy.machine.outstanding_changes import Part
+from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.policy.rules.operator_act import sign
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, StatementTooSlow
@@ -376,7 +376,10 @@ def test_one_whose_unit_somebody_holds_is_left_and_those_behind_it_are_recorded(
     assert again[0].change_id < again[1].change_id
 
 
-def test_people_are_told_once_of_what_is_left_for_a_minute(world: MariaWorld) -> None:
+LONG = KINDS["writes-refused"].opens_after_s
+
+
+def test_people_are_told_once_of_what_is_left_for_half_a_minute(world: MariaWorld) -> None:
     """Nobody else can be: a signal has no answer."""
     submit(world, GOOD | {"entity_id": "held"})
     now = [0.0]
@@ -387,11 +390,11 @@ def test_people_are_told_once_of_what_is_left_for_a_minute(world: MariaWorld) ->
     told = []
     with world.engine.connect() as other:
         other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
-        for now[0] in (0.0, TOLD_AFTER_SECONDS - 1, TOLD_AFTER_SECONDS, TOLD_AFTER_SECONDS + 60):
+        for now[0] in (0.0, LONG - 1, LONG, LONG + 60):
             called_by_writer().run(activities.record_submissions, request)
             told.append(world.read(alerts))
     called_by_writer().run(activities.record_submissions, request)
-    reason = f"Changes that applications signalled could not be recorded for a minute: {LOCKED}"
+    reason = f"Changes that applications signalled could not be recorded for half a minute: {LOCKED}"
     once = [("writes-refused", 3, 1, reason)]
     assert told == [[], [], once, once]
     assert world.read("SELECT is_open FROM alerts") == [(None,)], "all of them are recorded now"
@@ -406,7 +409,7 @@ def test_people_are_told_afterwards_of_what_was_left_for_minutes_and_is_recorded
     with world.engine.connect() as other:
         other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
         called_by_writer().run(activities.record_submissions, request)
-    now[0] = TOLD_AFTER_SECONDS
+    now[0] = LONG
     called_by_writer().run(activities.record_submissions, request)
     assert world.read("SELECT kind, occurrences, is_open FROM alerts") == [("writes-refused", 1, None)]
 
@@ -422,10 +425,10 @@ def test_people_are_told_afterwards_why_it_was(world: MariaWorld, monkeypatch: p
         locked.setattr(submissions, "record_or_leave", refuse)
         with pytest.raises(DatabaseUnavailable):
             called_by_writer().run(activities.record_submissions, request)
-    now[0] = TOLD_AFTER_SECONDS
+    now[0] = LONG
     called_by_writer().run(activities.record_submissions, request)
     ((message,),) = world.read("SELECT message FROM alerts")
-    assert message.endswith("for a minute: the account is locked (MariaDB 4151)")
+    assert message.endswith("for half a minute: the account is locked (MariaDB 4151)")
 
 
 def test_people_are_told_of_signals_that_the_database_refuses(
@@ -438,11 +441,11 @@ def test_people_are_told_of_signals_that_the_database_refuses(
     now = [0.0]
     activities = SubmissionActivities(world.engine, left=LeftSubmissions(lambda: now[0]))
     request = messages.Submissions([messages.Submission(GOOD, "key")], may_leave=True)
-    for now[0] in (0.0, TOLD_AFTER_SECONDS):
+    for now[0] in (0.0, LONG):
         with pytest.raises(DatabaseUnavailable):
             called_by_writer().run(activities.record_submissions, request)
     ((message,),) = world.read("SELECT message FROM alerts WHERE kind = 'writes-refused'")
-    assert message.endswith("for a minute: table full (usually its disk) (MariaDB 1114)")
+    assert message.endswith("for half a minute: table full (usually its disk) (MariaDB 1114)")
 
 
 @pytest.mark.parametrize(

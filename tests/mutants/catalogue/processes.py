@@ -179,12 +179,12 @@ MUTANTS = (
     ),
     Mutant(
         "an alert that an earlier process opened stays open",
-        (Patch("oldhost_sync/policy/rules/conditions.py", "condition.due = step if lasts and (step != condition.written or is_old) else None", "condition.due = step if lasts and step.fact and (step != condition.written or is_old) else None"),),
+        (Patch("oldhost_sync/policy/rules/conditions.py", "condition.due = [step] if lasts and (step != condition.written or is_old) else []", "condition.due = [step] if lasts and step.fact and (step != condition.written or is_old) else []"),),
         levels=(CONDITIONS,),
     ),
     Mutant(
         "a fact from before an outage is told after it",
-        (Patch("oldhost_sync/policy/rules/conditions.py", "now <= condition.reported_at + _fresh_seconds(kind)", "True"),),
+        (Patch("oldhost_sync/policy/rules/conditions.py", "now <= condition.reported_at + _fresh_seconds(step.kind)", "True"),),
         levels=(CONDITIONS,),
     ),
     Mutant(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.policy.rules.conditions import (
     AGAIN_SECONDS,
@@ -125,3 +127,40 @@ def test_hosts_and_kinds_are_apart() -> None:
     conditions.found("south", KIND, AWAY, LASTS)
     conditions.found(HOST, "no-worker", AWAY, LASTS)
     assert conditions.due(LASTS) == []
+
+
+LATER = Fact("it was full", afterwards=True)
+
+
+def test_what_is_told_afterwards_is_written_though_it_is_over_by_then() -> None:
+    conditions = Conditions()
+    for now in (0, LASTS):
+        conditions.found(HOST, KIND, LATER, now)
+    for now in (LASTS + 1, LASTS + 2):
+        conditions.found(HOST, KIND, None, now)
+    assert conditions.due(10 * LASTS) == [Step(HOST, KIND, LATER), CLOSE]
+
+
+def test_what_did_not_last_is_not_told_afterwards() -> None:
+    conditions = Conditions()
+    for now in (0, LASTS - 1):
+        conditions.found(HOST, KIND, LATER, now)
+    conditions.found(HOST, KIND, None, LASTS)
+    assert conditions.due(LASTS) == [CLOSE]
+
+
+def test_what_is_told_afterwards_is_not_forgotten_for_a_short_one_that_follows() -> None:
+    conditions = Conditions()
+    for now in (0, LASTS):
+        conditions.found(HOST, KIND, LATER, now)
+    conditions.found(HOST, KIND, None, LASTS + 1)
+    conditions.found(HOST, KIND, replace(LATER, why="again"), LASTS + 2)
+    assert conditions.due(LASTS + 2) == [Step(HOST, KIND, LATER), CLOSE]
+
+
+def test_each_cause_is_a_condition_of_its_own() -> None:
+    conditions, fact = Conditions(), Fact("at once", at_once=True)
+    conditions.found(HOST, KIND, fact, 0, "one")
+    conditions.found(HOST, KIND, fact, 0, "another")
+    conditions.found(HOST, KIND, None, 0, "one")
+    assert conditions.due(0) == [Step(HOST, KIND, None, "one"), Step(HOST, KIND, fact, "another")]
