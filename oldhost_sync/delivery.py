@@ -49,7 +49,7 @@ from oldhost_sync.telemetry import DeliveryMetrics
 logger = logging.getLogger(__name__)
 
 # A critical alert is posted about a second after it is raised.
-POLL_SECONDS = 1.0
+WEBHOOK_POLL_SECONDS = 1.0
 # The longest pause while the webhook is away, and so the longest that an alert waits after its return.
 PAUSE_SECONDS_MAX = 15.0
 POST_SECONDS_MAX = 5.0
@@ -198,7 +198,7 @@ class Delivery:
 
     def run(self) -> None:
         """Deliver until `leave`, and keep retrying in an outage."""
-        pause = POLL_SECONDS
+        pause = WEBHOOK_POLL_SECONDS
         while not self._leaving.wait(pause):
             pause = self.guarded_round()
 
@@ -220,7 +220,7 @@ class Delivery:
         if self._failures:
             logger.info("alerts are delivered again")
         self._failures = 0
-        return POLL_SECONDS
+        return WEBHOOK_POLL_SECONDS
 
     def run_once(self) -> DeliveryRound:
         """One round over all hosts. Raises StoreError or SQLAlchemyError when the database is away."""
@@ -273,7 +273,7 @@ class Delivery:
         if not self._failures:
             logger.warning("alerts can't be delivered (%s); they are kept and will be delivered later", why)
         self._failures += 1
-        return min(POLL_SECONDS * 2.0 ** min(self._failures, 10), PAUSE_SECONDS_MAX)
+        return min(WEBHOOK_POLL_SECONDS * 2.0 ** min(self._failures, 10), PAUSE_SECONDS_MAX)
 
 
 _NAMED = ("host", "kind", "cause", "severity", "message", "count", "change_id", "acknowledged_by", "operator", "reason")

@@ -87,7 +87,7 @@ PAGE_DEFAULT, PAGE_MAX = 50, 500
 READY_SECONDS = 1.0
 # How long a refused write counts while no other write is tried: longer than most probes' interval.
 READY_REFUSED_SECONDS = 15.0
-READY_LOOK_SECONDS_MAX = 2.0
+READY_POLL_SECONDS_MAX = 2.0
 
 # What one token may read: answers of lists take 0.2 ms of the event loop for each kB, so this is a fifth of its time. A
 # reader of the feed gets some 3,000 changes a second; each request counts as a kB more. A token that reads less gets so

@@ -22,7 +22,7 @@ from oldhost_sync.store.read.host_condition import HostCondition, read_condition
 T = TypeVar("T")
 
 # Short, because a person waits for the page.
-LOOK_SECONDS_MAX = 2.5
+POLL_SECONDS_MAX = 2.5
 # While a page is open, it is refreshed every two seconds. After a longer pause it is unknown what happened in between.
 PAUSE_SECONDS_MAX = 10.0
 # The beginning of a problem's detail for writes, which does not apply here.
@@ -63,7 +63,7 @@ class Query(Generic[T]):
         self._last: tuple[datetime, Observation[T]] | None = None
 
     async def see(self) -> Observation[T]:
-        """Returns the answer, or why there is none, after LOOK_SECONDS_MAX at the latest."""
+        """Returns the answer, or why there is none, after POLL_SECONDS_MAX at the latest."""
         seen, now = await self._look(), datetime.now(UTC)
         if seen.trouble and self._last is not None and (now - self._last[0]).total_seconds() <= PAUSE_SECONDS_MAX:
             at, before = self._last
@@ -77,7 +77,7 @@ class Query(Generic[T]):
         if self._under_way is None:
             self._under_way = asyncio.ensure_future(self._ask())
         task = self._under_way
-        if await is_silent(task, LOOK_SECONDS_MAX):
+        if await is_silent(task, POLL_SECONDS_MAX):
             return Observation(trouble=self._silence, kind=SILENCE)
         if self._under_way is task:
             self._under_way = None
@@ -138,7 +138,7 @@ class SituationReader:
         )
         self._status = Query(dependencies.books.read, "counting the books takes too long")
 
-    async def look(self) -> View:
+    async def read(self) -> View:
         writer, upcoming, condition, status = await asyncio.gather(
             self._writer.see(), self._upcoming.see(), self._condition.see(), self._status.see()
         )

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 logger = logging.getLogger(__name__)
 
 # Often enough to watch a backlog drain.
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 # People of one on-call rota with some windows each. A stream is a connection and a few kilobytes.
 LISTENERS_MAX = 64
 # Of one sign-in (windows of one person), and of one token (that a team may share): a part, so that others have theirs.
@@ -108,7 +108,7 @@ class LiveStream:
                 await self._publish(await self._look())
             except Exception:
                 logger.exception("the figures for the live pages can't be read")
-            await self._pause(LOOK_SECONDS)
+            await self._pause(POLL_SECONDS)
 
     async def _publish(self, parts: Parts) -> None:
         async with self._news:

@@ -84,7 +84,7 @@ class OverviewParts:
 
     async def shown(self, *, live: bool = False) -> dict[str, str]:
         """The parts by name. `live`: times without their text, which the script fills in."""
-        values = figures(await self._situation_reader.look())
+        values = figures(await self._situation_reader.read())
         shown: dict[str, str] = {}
         for name in (*PARTS, "chip") if live else PARTS:
             shown[name] = self._layout.part(name, live=live, **values)

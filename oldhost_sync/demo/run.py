@@ -175,7 +175,7 @@ class _Demonstration:
     async def _watch(self, applications: Applications) -> None:
         with DemoProgress(self._console, self._compressed) as progress:
             while True:
-                self._stack.look()
+                self._stack.poll()
                 seen = await asyncio.to_thread(self._look)
                 progress.show(
                     DemoFigures(applications.receipts.count, len(applications.receipts.failed), self._ban, *seen)

@@ -155,7 +155,7 @@ RETENTION_AUDIT_DAYS = 3_650
 RETENTION_BATCH_ROWS = 100
 RETENTION_INTERVAL_SECONDS = 3600.0
 # How often the relay looks for a requested resync, and its pause after each state that it records.
-RESYNC_LOOK_SECONDS, RESYNC_INTERVAL_SECONDS = 5.0, 1.0
+RESYNC_POLL_SECONDS, RESYNC_INTERVAL_SECONDS = 5.0, 1.0
 # How often the relay checks whether a day can be settled.
 SETTLEMENT_INTERVAL_SECONDS = 600.0
 

@@ -18,7 +18,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 # The time between two checks, and how long a need may take to answer.
-NEEDS_LOOK_SECONDS = 2.0
+NEEDS_POLL_SECONDS = 2.0
 ANSWER_SECONDS_MAX = 2.0
 # An older result no longer counts: five missed checks, which a busy machine may need.
 STALE_SECONDS = 10.0
@@ -67,7 +67,7 @@ class Readiness:
         """When the role last checked itself, in seconds since 1970; 0: not yet."""
         return self._found_at
 
-    def look(self) -> tuple[bool, dict[str, str]]:
+    def poll(self) -> tuple[bool, dict[str, str]]:
         """Whether it is ready, and the text for each need."""
         if self._found is None:
             return False, {"role": "it has just started"}

@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 from oldhost_sync.probes.health import ANSWER_SECONDS_MAX, Need
 from oldhost_sync.store.engine import check_reads, check_writes
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.transactions import look
+from oldhost_sync.store.transactions import poll
 from oldhost_sync.temporal.writer_health import queue_state
 
 
@@ -45,7 +45,7 @@ def temporal_need(connected: Callable[[], Awaitable[Client]]) -> Need:
 
 def _database_trouble(autocommit_engine: Engine, role: str) -> str:
     try:
-        look(autocommit_engine, partial(_check, role=role))
+        poll(autocommit_engine, partial(_check, role=role))
     except (StoreError, DBAPIError) as error:
         return f"the database does not take writes ({type(error).__name__})"
     return ""

@@ -109,7 +109,7 @@ def _application(registry: CollectorRegistry, readiness: Readiness, liveness: Li
                 return _answer(start_response, HTTPStatus.OK, {"status": "ok"})
             return _answer(start_response, HTTPStatus.SERVICE_UNAVAILABLE, {"status": "stuck"})
         if path == "/readyz":
-            ready, shown = readiness.look()
+            ready, shown = readiness.poll()
             status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
             return _answer(start_response, status, {"status": "ok" if ready else "unready", "checks": shown})
         return _answer(start_response, HTTPStatus.NOT_FOUND, {"status": "no such path"})

@@ -46,7 +46,7 @@ class FateWriter:
         """Write a batch for each host that has any; after a full one the next follows soon."""
         full = False
         with HostFailures() as failures:
-            for host in await self._transactions.look(hosts_with_work):
+            for host in await self._transactions.poll(hosts_with_work):
                 if host in self._hosts:
                     with failures.of(host):
                         full |= await self._write(host)
@@ -72,7 +72,7 @@ TRACED_SEQUENCES_MAX = 500
 class FateTracer:
     """Completes the traces of changes that have a fate, from the fates recorded in the database (a duty, see `duty`).
 
-    A relay that starts or takes over looks back a minute, so that fates recorded before its first look are traced, too.
+    A relay that starts or takes over looks back a minute, so that fates recorded before its first poll are traced, too.
     A fate that is traced twice has the same spans. `owner` names this process in the leases.
     """
 
@@ -92,7 +92,7 @@ class FateTracer:
         active = [host for host, leadership in self.leaderships.items() if leadership.held(now)]
         self._seen = {host: seen for host, seen in self._seen.items() if host in active}
         if active:
-            of_hosts = await self.transactions.look(lambda connection: progress(connection, self.owner))
+            of_hosts = await self.transactions.poll(lambda connection: progress(connection, self.owner))
             with HostFailures() as failures:
                 for host in active:
                     with failures.of(host):
@@ -101,7 +101,7 @@ class FateTracer:
 
     async def _look(self, host: str, newest: int) -> None:
         if host not in self._seen:
-            self._seen[host] = await self.transactions.look(
+            self._seen[host] = await self.transactions.poll(
                 lambda connection: before_news(connection, host, newest, TRACED_SEQUENCES_MAX)
             )
         after = self._seen[host]

@@ -13,7 +13,7 @@ from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.policy.forecast.rates import Flow
+from oldhost_sync.policy.forecast.rates import FateRates
 from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.policy.rules.host_state import host_state
 from oldhost_sync.relay.duty import HostFailures, is_outage
@@ -29,8 +29,8 @@ from oldhost_sync.telemetry import ExportedHost, HostMetrics
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 10.0
-# The pause after a look, as a multiple of its duration: looks take at most 1 % of the time.
+POLL_SECONDS = 10.0
+# The pause after a poll, as a multiple of its duration: polls take at most 1 % of the time.
 PAUSE_FOR_EACH_SECOND = 100
 # Figures that are overdue for longer are shown no more: rules must not rely on them.
 OVERDUE_SECONDS_MAX = 60.0
@@ -48,21 +48,21 @@ SAMPLE_SECONDS = float(RINGS["1h"].step_s)
 
 @dataclass(eq=False)
 class HostWatch:
-    """Shows the hosts' figures (a duty, see `duty`): every ten seconds, or less often if looks would take more than a
+    """Shows the hosts' figures (a duty, see `duty`): every ten seconds, or less often if polls would take more than a
     small share of the time. `owner` names this process in the leases. `troubles`: by "writer HOST", what is wrong with
-    each writer (see `watchdog`). `flows`: what `promises` saw. `checks` get the figures.
+    each writer (see `watchdog`). `fate_rates`: what `promises` saw. `checks` get the figures.
     """
 
     name = "looking at the hosts' figures"
     host = "all hosts"
-    pause_s = LOOK_SECONDS
+    pause_s = POLL_SECONDS
 
     transactions: Transactions
     leaderships: Mapping[str, Leadership]
     owner: str
     metrics: HostMetrics
     troubles: Callable[[], Mapping[str, str]]
-    flows: Mapping[str, Flow]
+    fate_rates: Mapping[str, FateRates]
     checks: HostChecks
     monotonic: Callable[[], float] = time.monotonic
     _figures: Mapping[str, HostFigures] = field(default_factory=dict)
@@ -75,10 +75,10 @@ class HostWatch:
             self.metrics.forget(host)
         self._figures = before
         if not active:
-            return LOOK_SECONDS
+            return POLL_SECONDS
         began = self.monotonic()
         read = await self.transactions.run(lambda connection: read_figures(connection, self.owner))
-        pause = max(LOOK_SECONDS, PAUSE_FOR_EACH_SECOND * (self.monotonic() - began))
+        pause = max(POLL_SECONDS, PAUSE_FOR_EACH_SECOND * (self.monotonic() - began))
         self._figures = self.checks.figures = {host: read[host] for host in active if host in read}
         for host, figures in self._figures.items():
             shown = self._exported(host, figures, before.get(host), now)
@@ -93,9 +93,9 @@ class HostWatch:
             writer_runs=not self.troubles().get(f"writer {host}", ""),
             fates_came=before is not None and figures.fates > before.fates,
         )
-        flow = self.flows.get(host) or Flow(now)
+        rates = self.fate_rates.get(host) or FateRates(now)
         waiting = sum(lane.changes for lane in figures.waiting.values()) - figures.held
-        drain_s, ratio = flow.drain_seconds(now, max(0, waiting)), flow.compression_ratio()
+        drain_s, ratio = rates.drain_seconds(now, max(0, waiting)), rates.compression_ratio()
         return ExportedHost(figures, state, drain_s, ratio, self.checks.imbalance(host))
 
 

@@ -17,7 +17,7 @@ from prometheus_client import Gauge
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.forecast.rates import Flow
+from oldhost_sync.policy.forecast.rates import FateRates
 from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.policy.rules.promise import CALM_MS, EMERGENCY_WARNING_MS, ClockSteps, Incident, Late, describe
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
@@ -31,7 +31,7 @@ from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 logger = logging.getLogger(__name__)
 
 LATE = "emergency-late"
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 # While no emergency waits, the fates are needed only for the metrics; more often for a while after a late emergency.
 FATES_SECONDS = 10.0
 LATE_FATES_SECONDS = 3.0
@@ -94,7 +94,7 @@ class PromiseWatch:
 
     name = "watching the promise to emergencies"
     host = "all hosts"
-    pause_s = LOOK_SECONDS
+    pause_s = POLL_SECONDS
 
     transactions: Transactions
     leaderships: Mapping[str, Leadership]
@@ -107,7 +107,7 @@ class PromiseWatch:
     _hosts: dict[str, _Host] = field(default_factory=dict)
     _clock: _Clock = field(default_factory=_Clock)
     # By host, the rate at which changes get their fates.
-    flows: dict[str, Flow] = field(default_factory=dict)
+    fate_rates: dict[str, FateRates] = field(default_factory=dict)
 
     async def run_once(self, now: float) -> float:
         """Check every host that this process is active for."""
@@ -115,7 +115,7 @@ class PromiseWatch:
         for host in self.leaderships.keys() - set(active):
             self.conditions.unknown(host, LATE)
         for host in self._hosts.keys() - set(active):
-            self.flows.pop(host, None)
+            self.fate_rates.pop(host, None)
             if self.waits:
                 self.waits.forget(host)
         self._hosts = {host: self._hosts.get(host) or _Host(last_late_at=now) for host in active}
@@ -123,7 +123,7 @@ class PromiseWatch:
             assert self.metrics is not None
             self.metrics.begin(host)
         if not active:
-            return LOOK_SECONDS
+            return POLL_SECONDS
         began = self.monotonic()
         states, database_now = await self.transactions.run(
             lambda connection: late_emergencies.host_states(connection, self.owner)
@@ -137,7 +137,7 @@ class PromiseWatch:
             for host in active:
                 with failures.of(host):
                     await self._check(host, states.get(host, HostState()), now)
-        return LOOK_SECONDS
+        return POLL_SECONDS
 
     def _notice_step(self, step_s: float) -> None:
         """Correct ages when the clock was set; else every waiting emergency would seem late, or none for hours."""
@@ -182,7 +182,7 @@ class PromiseWatch:
     def _count(self, host: str, fates: list[Ended], now: float) -> None:
         """Count fates after the commit, so that each counts once."""
         applied = sum(fate.outcome == "APPLIED" for fate in fates)
-        self.flows.setdefault(host, Flow(now)).saw(now, len(fates), applied)
+        self.fate_rates.setdefault(host, FateRates(now)).saw(now, len(fates), applied)
         for fate in fates if self.metrics else ():
             assert self.metrics is not None
             self.metrics.fates.labels(host, fate.priority_class.value, fate.outcome).inc()

@@ -80,7 +80,7 @@ class RelayRound:
 class Relay:
     """One host's relay. `owner` names this process in the lease; `now` arguments are monotonic seconds.
 
-    `watch` waits for unrelayed changes, shared with the process's other relays; without it each round looks itself.
+    `watch` waits for unrelayed changes, shared with the process's other relays; without it each round polls itself.
     `condition` and `why`: what it is doing, and the last error while it fails.
     """
 
@@ -149,7 +149,7 @@ class Relay:
     # ------------------------------------------------------------------------------------------------ one round's parts
 
     async def _look(self) -> Unrelayed:
-        seen = await self.transactions.look(lambda connection: outstanding_changes.unrelayed(connection, self.owner))
+        seen = await self.transactions.poll(lambda connection: outstanding_changes.unrelayed(connection, self.owner))
         return seen.get(self.host, NOTHING)
 
     def _watch_timeout_s(self, now: float) -> float | None:
@@ -268,7 +268,7 @@ class Relay:
         """One round, and the pause after it."""
         try:
             if self.watch and self.leadership.held(self.monotonic()):
-                self._seen = await self.watch.look(self.host, self._watch_timeout_s(self.monotonic()))
+                self._seen = await self.watch.poll(self.host, self._watch_timeout_s(self.monotonic()))
             done = await self.run_once(self.monotonic())
         except SignalFailed as error:
             await self._offer_lease()
@@ -361,7 +361,7 @@ class OutboxWatch:
     _heard: dict[str, _Wait] = field(default_factory=dict)
     _seen: dict[str, Unrelayed] = field(default_factory=dict)
 
-    async def look(self, host: str, timeout_s: float | None) -> Unrelayed:
+    async def poll(self, host: str, timeout_s: float | None) -> Unrelayed:
         """What the outbox has for `host`, once a wait ends; after `timeout_s` (None: no timeout) the last result.
 
         Raises what the wait raised: StoreError or DBAPIError, to each relay once.
@@ -383,7 +383,7 @@ class OutboxWatch:
         self._began_at = _now()
         known = [host for host, seen in self._seen.items() if seen.anything]
         try:
-            return await self.transactions.look(
+            return await self.transactions.poll(
                 lambda connection: await_unrelayed(connection, self.owner, known, self.pace.wait_s)
             )
         finally:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oldhost_sync.policy.rules.conditions import Conditions, Fact
-from oldhost_sync.probes.health import NEEDS_LOOK_SECONDS, Need, Readiness, troubles
+from oldhost_sync.probes.health import NEEDS_POLL_SECONDS, Need, Readiness, troubles
 from oldhost_sync.relay.host_relay import HostRelay
 from oldhost_sync.relay.relay import RelayState
 from oldhost_sync.relay.transactions import Transactions
@@ -121,7 +121,7 @@ class ReadinessCheck:
 
     name = "telling of itself"
     host = "all hosts"
-    pause_s = NEEDS_LOOK_SECONDS
+    pause_s = NEEDS_POLL_SECONDS
 
     relays: Mapping[str, HostRelay]
     watchdog: Watchdog

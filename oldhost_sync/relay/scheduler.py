@@ -11,7 +11,7 @@ from functools import partial
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.policy.limits import RESYNC_INTERVAL_SECONDS, RESYNC_LOOK_SECONDS
+from oldhost_sync.policy.limits import RESYNC_INTERVAL_SECONDS, RESYNC_POLL_SECONDS
 from oldhost_sync.policy.rules.alert_cause import cause_of
 from oldhost_sync.relay.duty import RelayPace
 from oldhost_sync.relay.leadership import Leadership
@@ -65,7 +65,7 @@ class Scheduler:
         if self.poll is None:
             return True
         owner = self.leadership.owner
-        ask = partial(self.transactions.look, lambda connection: schedule.hosts_due(connection, owner))
+        ask = partial(self.transactions.poll, lambda connection: schedule.hosts_due(connection, owner))
         return self.host in await self.poll.poll(now, ask)
 
     async def record_due(self, now: float) -> int:
@@ -123,7 +123,7 @@ class Resyncer:
     """
 
     name = "sending states again"
-    pause_s = RESYNC_LOOK_SECONDS
+    pause_s = RESYNC_POLL_SECONDS
 
     transactions: Transactions
     leadership: Leadership
@@ -134,20 +134,20 @@ class Resyncer:
     async def run_once(self, now: float) -> float:
         """Record the states of the next entity, while there is room for them; then pause for each."""
         if not await self.leadership.hold(now):
-            return RESYNC_LOOK_SECONDS
-        resync = await self.transactions.look(partial(oldest_unfinished, host=self.host))
+            return RESYNC_POLL_SECONDS
+        resync = await self.transactions.poll(partial(oldest_unfinished, host=self.host))
         if resync is None:
-            return RESYNC_LOOK_SECONDS
-        if not await self.transactions.look(partial(has_room, host=self.host)):
+            return RESYNC_POLL_SECONDS
+        if not await self.transactions.poll(partial(has_room, host=self.host)):
             return RESYNC_INTERVAL_SECONDS
         return max(1, await self._record(resync)) * RESYNC_INTERVAL_SECONDS
 
     async def _record(self, resync: Resync) -> int:
-        share = await self.transactions.look(partial(next_share, resync=resync))
+        share = await self.transactions.poll(partial(next_share, resync=resync))
         for entity, states in share.states.items():
             for event_type in states:
                 mark = partial(mark_unknown, host=self.host, entity=entity, event_type=event_type)
-                await self.transactions.look(mark)
+                await self.transactions.poll(mark)
         try:
             return await self.transactions.run(partial(record_share, resync=resync, share=share), attempts=1)
         except TransactionContended:

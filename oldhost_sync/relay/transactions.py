@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.limits import TRANSACTION_ATTEMPTS_MAX
-from oldhost_sync.store.transactions import look, run_in_transaction
+from oldhost_sync.store.transactions import poll, run_in_transaction
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class Transactions:
     """Runs functions of a connection, each in one transaction, on `threads` threads.
 
-    `autocommit_engine`: for looks, the queries that only check whether there is anything to do. Without it each look is
+    `autocommit_engine`: for polls, the queries that only check whether there is anything to do. Without it each poll is
     a transaction, too.
     """
 
@@ -41,12 +41,12 @@ class Transactions:
         run = partial(run_in_transaction, self._engine, fn, attempts=attempts)
         return await loop.run_in_executor(self._threads, run)
 
-    async def look(self, fn: Callable[[Connection], T]) -> T:
+    async def poll(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn`, which must work if each statement commits by itself. Raises StoreError or DBAPIError."""
         if self._autocommit_engine is None:
             return await self.run(fn)
         return await asyncio.get_running_loop().run_in_executor(
-            self._threads, partial(look, self._autocommit_engine, fn)
+            self._threads, partial(poll, self._autocommit_engine, fn)
         )
 
 

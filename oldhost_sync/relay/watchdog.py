@@ -28,8 +28,8 @@ from oldhost_sync.temporal.writer_health import WriterHealth, WriterState, troub
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 3.0
-IDLE_LOOK_SECONDS = 15.0
+POLL_SECONDS = 3.0
+IDLE_POLL_SECONDS = 15.0
 # What is wrong is remembered so long after a host's lease went to another relay, which may give it back soon: it must
 # not seem new then.
 REMEMBERED_SECONDS = 60.0
@@ -158,7 +158,7 @@ class Watchdog:
 
     name = "watching the writers"
     host = "all hosts"
-    pause_s = LOOK_SECONDS
+    pause_s = POLL_SECONDS
 
     transactions: Transactions
     leaderships: Mapping[str, Leadership]
@@ -177,13 +177,13 @@ class Watchdog:
         for host in self._hosts.keys() - active:
             self._leave(host, now)
         if not active:
-            return LOOK_SECONDS
-        of_hosts = await self.transactions.look(lambda connection: progress(connection, self.owner))
+            return POLL_SECONDS
+        of_hosts = await self.transactions.poll(lambda connection: progress(connection, self.owner))
         known = {host: of_hosts.get(host, HostProgress()) for host in self._hosts if host in active}
         due = [host for host, seen in known.items() if self._is_due(self._hosts[host], seen, now)]
         with HostFailures() as failures:
             await asyncio.gather(*(self._check(failures, host, known[host], now) for host in due))
-        return LOOK_SECONDS
+        return POLL_SECONDS
 
     def _leave(self, name: str, now: float) -> None:
         host = self._hosts[name]
@@ -198,7 +198,7 @@ class Watchdog:
             return True
         if progress.outstanding and (before is None or before.fates == progress.fates):
             return True
-        return now >= host.looked_at + IDLE_LOOK_SECONDS
+        return now >= host.looked_at + IDLE_POLL_SECONDS
 
     def troubles(self) -> dict[str, str]:
         """What was wrong with each host's writer at the last check."""
@@ -232,7 +232,7 @@ class Watchdog:
         if isinstance(seen, TemporalAway) or seen.state not in {WriterState.FAILING, WriterState.NO_WORKER}:
             return ""
         with suppress(StoreError, DBAPIError):
-            silence = worker_silence(await self.transactions.look(lambda connection: read_workers(connection, host)))
+            silence = worker_silence(await self.transactions.poll(lambda connection: read_workers(connection, host)))
             return f"{silence.why} {silence.step}" if silence else ""
         return ""
 

@@ -119,11 +119,11 @@ async def _relay(
         transactions["promise"], leaderships, conditions, owner, waits=waits, metrics=fates, clocks=clocks
     )
     checks = HostChecks(transactions["checks"], leaderships, conditions)
-    shown, flows = HostMetrics(registry), promises.flows
+    shown, fate_rates = HostMetrics(registry), promises.fate_rates
     watches: tuple[Duty, ...] = (
         watchdog,
         promises,
-        HostWatch(transactions["figures"], leaderships, owner, shown, watchdog.troubles, flows, checks),
+        HostWatch(transactions["figures"], leaderships, owner, shown, watchdog.troubles, fate_rates, checks),
         checks,
         FateWriter(transactions["fates"], settings.hosts()),
         LoadRecorder(transactions["load"], leaderships),

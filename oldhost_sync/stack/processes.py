@@ -323,9 +323,9 @@ class Supervisor:
     def watch(self, every_seconds: float = 0.2) -> None:
         """Watch until `ended` is set. Raises ChildDied when a child ends that must not be restarted."""
         while not self.ended.wait(every_seconds):
-            self.look()
+            self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Check every child once."""
         for child, restart in self._children:
             child.rotate_log()

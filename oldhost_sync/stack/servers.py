@@ -104,9 +104,9 @@ class Stack:
         """Watch until `end`. Raises ChildDied when a part ends that can't be restarted."""
         self._supervisor.watch()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Check every part once, for callers with their own loop; call it in the main thread, like `watch`."""
-        self._supervisor.look()
+        self._supervisor.poll()
 
     def end(self) -> None:
         """Interrupt `start`, or let `watch` return. Safe in a signal handler."""

@@ -83,7 +83,7 @@ def create_engine(
     may take any time. Each connection to an unsuitable server raises UnsuitableServer, and so does this function for an
     address whose TLS files can't be used.
 
-    `autocommit`: for single statements that only read (:func:`oldhost_sync.store.transactions.look`): without a
+    `autocommit`: for single statements that only read (:func:`oldhost_sync.store.transactions.poll`): without a
     transaction and without a ping, so that each takes one round trip.
     """
     session = (

@@ -110,7 +110,7 @@ def lock_wait(connection: Connection, seconds: int) -> Iterator[None]:
             connection.exec_driver_sql(_LOCK_WAIT, (before,))
 
 
-def look(engine: Engine, fn: Callable[[Connection], T]) -> T:
+def poll(engine: Engine, fn: Callable[[Connection], T]) -> T:
     """Read by `fn`, each of whose statements sees what is committed by then; `engine` must be in autocommit mode.
 
     A connection that was lost since its last use is noticed only now: then `fn` is repeated once with a new one. Raises

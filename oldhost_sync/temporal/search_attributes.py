@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 NAMES = (HOST.name, STATE.name)
 KEYWORD = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
 # Longer than Temporal's services cache a namespace: attributes found by two looks in a row can be used by the writer.
-LOOK_SECONDS = 60.0
+POLL_SECONDS = 60.0
 
 
 async def register(client: Client) -> bool:
@@ -49,7 +49,7 @@ class Registration:
         while True:
             before, found = found, await self._look(client)
             self.is_known = before and found
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     @staticmethod
     async def _look(client: Client) -> bool:

@@ -59,7 +59,7 @@ LAST_EVENTS = 60
 UNFINISHED_TASKS = 2
 ERROR_LENGTH_MAX = 300
 # A worker that polls takes a task within milliseconds, an activity within the time of the one before it.
-SECOND_LOOK_SECONDS = 0.5
+SECOND_POLL_SECONDS = 0.5
 
 # Temporal may keep a task back after its clock was set back, or while its clock is behind what it has recorded; a
 # restart of Temporal changes nothing then.
@@ -144,7 +144,7 @@ async def _still_untaken(client: Client, host: str, untaken: Untaken | None) -> 
     """The same after a moment: what is due at the first look may have been scheduled just before."""
     if untaken is None:
         return None
-    await asyncio.sleep(SECOND_LOOK_SECONDS)
+    await asyncio.sleep(SECOND_POLL_SECONDS)
     described = await describe_writer(client, host)
     return untaken if described is not None and untaken.task in waiting_tasks(described) else None
 

@@ -10,14 +10,14 @@ from sqlalchemy.engine import Engine
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from oldhost_sync.probes.health import NEEDS_LOOK_SECONDS, Readiness, troubles
+from oldhost_sync.probes.health import NEEDS_POLL_SECONDS, Readiness, troubles
 from oldhost_sync.probes.needs import database_need, temporal_need
 from oldhost_sync.temporal.task_queue import QueueState, TaskSights
 from oldhost_sync.temporal.writer_health import queue_state, trouble, writer_health
 
 # Describing a writer costs Temporal some milliseconds, so a hundred hosts are checked in several rounds.
 HOSTS_AT_A_TIME = 20
-WRITERS_LOOK_SECONDS = 5.0
+WRITERS_POLL_SECONDS = 5.0
 
 
 async def watch_readiness(
@@ -38,7 +38,7 @@ async def watch_readiness(
         tasks.create_task(_watch_writers(client, hosts, writers))
         while True:
             readiness.found(await troubles(needs) | writers | more())
-            await asyncio.sleep(NEEDS_LOOK_SECONDS)
+            await asyncio.sleep(NEEDS_POLL_SECONDS)
 
 
 async def _watch_writers(client: Client, hosts: Sequence[str], found: dict[str, str]) -> None:
@@ -49,7 +49,7 @@ async def _watch_writers(client: Client, hosts: Sequence[str], found: dict[str, 
         first += len(page)
         with contextlib.suppress(RPCError, RuntimeError):  # Temporal has its own check
             found |= await _troubles_of_writers(client, page, sights)
-        await asyncio.sleep(WRITERS_LOOK_SECONDS)
+        await asyncio.sleep(WRITERS_POLL_SECONDS)
 
 
 async def _troubles_of_writers(client: Client, hosts: Sequence[str], sights: TaskSights) -> dict[str, str]:

@@ -34,14 +34,14 @@ from workflows.messages import WORKFLOW_ID_PREFIX, workflow_id
 
 logger = logging.getLogger(__name__)
 
-WORKERS_LOOK_SECONDS = 2.0
+WORKERS_POLL_SECONDS = 2.0
 # An older reading misses workers that have started since; then a run begins with the oldest release.
 FRESH_SECONDS = 6.0
 # After this time workers of newer releases have seen this worker: what they read before is too old for them to use, and
 # a run that they began by it shows its marks (a task of the writer takes 0.2 s).
-SEEN_SECONDS = FRESH_SECONDS + WORKERS_LOOK_SECONDS
+SEEN_SECONDS = FRESH_SECONDS + WORKERS_POLL_SECONDS
 # How often the runs are checked while the workers do not change, in case something went wrong with a run.
-RUNS_LOOK_SECONDS = 60.0
+RUNS_POLL_SECONDS = 60.0
 # The pause before the same run is asked again to continue as a new one doubles up to this: Temporal takes 10,000
 # signals in a run, and one whose tasks fail reads none.
 RENEW_SECONDS_MAX = 600.0
@@ -133,11 +133,11 @@ class ReleaseWatch:
         """Look repeatedly, until cancelled."""
         while True:
             try:
-                await self.look()
+                await self.poll()
                 self._failure = ""
             except (StoreError, DBAPIError, RPCError) as error:
                 self._failed(f"{type(error).__name__}: {error}")
-            await asyncio.sleep(WORKERS_LOOK_SECONDS)
+            await asyncio.sleep(WORKERS_POLL_SECONDS)
 
     def _failed(self, failure: str) -> None:
         """Without a look, a worker that has not begun stays away from all writers, which people must hear of."""
@@ -146,7 +146,7 @@ class ReleaseWatch:
         logger.log(level, "can't check which releases the workers know and the writers' runs keep: %s", failure)
         self._failure = failure
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look once. Raises the store's errors, and RPCError."""
         began = self.monotonic()
         before, found = self._known, await asyncio.to_thread(self.presence.known)
@@ -160,7 +160,7 @@ class ReleaseWatch:
         if began >= self._runs_due_at or lapsed or found != before or not self._may_take.is_set():
             self._runs_due_at = began  # stays so if this look fails
             all_known = await self._look_at_runs()
-            self._runs_due_at = began + (RUNS_LOOK_SECONDS if all_known else FRESH_SECONDS)
+            self._runs_due_at = began + (RUNS_POLL_SECONDS if all_known else FRESH_SECONDS)
 
     async def _look_at_runs(self) -> bool:
         """Whether each run has the release that it should have. A run that was asked to continue as a new one may be

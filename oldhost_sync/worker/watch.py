@@ -52,7 +52,7 @@ TAKEN_AGAIN_SECONDS = 0.3
 # Hosts told at the same time.
 TOLD_AT_A_TIME = 5
 # Longer than a relay's lease lasts without it, and than a single relay needs to be replaced.
-RELAYS_LOOK_SECONDS = 20.0
+RELAYS_POLL_SECONDS = 20.0
 UNSERVED = "no-relay"
 _UNSERVED = Fact(
     "changes wait, and no relay serves this host: start one, or name the host in the relays' SYNC_OLDHOST_URLS"
@@ -198,12 +198,12 @@ class RelayWatch:
         """Look repeatedly, until cancelled. Raises errors that nobody foresaw."""
         while True:
             try:
-                await asyncio.to_thread(self.look)
+                await asyncio.to_thread(self.poll)
             except StoreError as error:
                 logger.debug("can't look whether relays are at work: %s", error)
-            await asyncio.sleep(RELAYS_LOOK_SECONDS)
+            await asyncio.sleep(RELAYS_POLL_SECONDS)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look once. Raises the store's errors."""
         now = self.clock()
         unserved = run_in_transaction(self.engine, unserved_hosts, attempts=1)

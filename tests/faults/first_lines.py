@@ -16,7 +16,7 @@ from tests.faults.product import Product
 from tests.faults.scene import Figures, after, begin, insert, outstanding
 
 WATCHED_SECONDS = 60.0
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 WORK = [("EMERGENCY", "locked-out"), ("TXN", "booked"), ("LWW", "cleaned")]
 
 
@@ -43,7 +43,7 @@ def until_said(product: Product, words: str, seconds: float = 90.0) -> float:
     began = time.monotonic()
     while words not in str(told := first_line(product)):
         assert time.monotonic() - began < seconds, told
-        product.wait_for("the next look", after(LOOK_SECONDS))
+        product.wait_for("the next look", after(POLL_SECONDS))
     return time.monotonic() - began
 
 
@@ -53,7 +53,7 @@ def the_same_for_a_minute(product: Product) -> dict[str, Any]:
     while time.monotonic() < until:
         told = first_line(product)
         said[told["word"], _kind(told["why"]), told["next_step"]] = told
-        product.wait_for("the next look", after(LOOK_SECONDS))
+        product.wait_for("the next look", after(POLL_SECONDS))
     assert len(said) == 1, "\n".join(map(str, said))
     told = next(iter(said.values()))
     assert is_listed_so(product, told), told

@@ -42,13 +42,13 @@ class ReadinessLook:
         self._found: Problem | None = None
 
     async def see(self) -> Problem | None:
-        """Returns what is wrong, or None, after READY_LOOK_SECONDS_MAX at the latest."""
+        """Returns what is wrong, or None, after READY_POLL_SECONDS_MAX at the latest."""
         if self._task is None:
             if self._clock() < self._found_at + limits.READY_SECONDS:
                 return self._found
             self._began = self._clock()
             self._task = asyncio.create_task(self._find())
-        left = self._began + limits.READY_LOOK_SECONDS_MAX - self._clock()
+        left = self._began + limits.READY_POLL_SECONDS_MAX - self._clock()
         task = self._task
         if left > 0 and not task.done():
             await asyncio.wait({task}, timeout=left)

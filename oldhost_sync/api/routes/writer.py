@@ -172,4 +172,4 @@ class SeriesRoutes:
 
     async def situation(self) -> WriterSituation:
         """Also available while Temporal or the database is away; the answer then says so."""
-        return WriterSituation(**asdict((await self._situation_reader.look()).situation))
+        return WriterSituation(**asdict((await self._situation_reader.read()).situation))

@@ -71,16 +71,18 @@ class Backlog:
     sent_urgent_ms: Sequence[int] = ()
 
 
-def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
+def make_forecast(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
     """Predict from the backlog and the rates; times in ms."""
     per_s = 1000.0 / max(backlog.service_ms, 0.1)
-    pace = _Pace.of(backlog, arrivals, per_s)
+    rates = Rates.of(backlog, arrivals, per_s)
     emergency_ms, oldest_emergency_ms = _emergencies(backlog, now_ms)
-    lanes_ms, lanes_age_ms = _lanes(backlog, pace, arrivals, now_ms)
+    walk = LaneWalk(backlog.txn.in_order(), backlog.lww.in_order(), rates, now_ms)
+    walk.run()
+    lanes_ms, lanes_age_ms = max(walk.txn.last_ms, walk.lww.last_ms), max(walk.txn.oldest_ms, walk.lww.oldest_ms)
     sent_age_ms = 0 if backlog.sent_since_ms is None else now_ms - backlog.sent_since_ms + backlog.blocked_ms
     oldest_ms = max(lanes_age_ms, oldest_emergency_ms, sent_age_ms)
     drain_ms = max(lanes_ms, emergency_ms if backlog.emergencies else 0)
-    operations = backlog.txn.total + backlog.lww.total + pace.urgent
+    operations = backlog.txn.total + backlog.lww.total + rates.urgent
     if operations and arrivals.total < per_s:  # until nothing waits any more, including future arrivals
         blocked_s = backlog.blocked_ms / 1000
         until_empty = blocked_s + (operations + arrivals.total * blocked_s) / (per_s - arrivals.total)
@@ -94,47 +96,6 @@ def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
         emergencies=backlog.emergencies + len(backlog.sent_urgent_ms),
         late_emergencies=_late_emergencies(backlog, now_ms),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Pace:
-    """When the lanes' turn comes, what is sent before, and how many operations per second each lane has."""
-
-    begin_s: float
-    urgent: float
-    txn_share: float  # while something waits in both lanes
-    lww_share: float
-    txn_alone: float
-
-    @classmethod
-    def of(cls, backlog: Backlog, arrivals: Arrivals, per_s: float) -> _Pace:
-        blocked_s = backlog.blocked_ms / 1000
-        sampled = backlog.urgent[-1][1] if backlog.urgent else 0
-        urgent = sampled * max(1.0, backlog.emergencies / max(len(backlog.urgent), 1))
-        free = max(per_s - arrivals.emergency, per_s * SHARE_LEFT_MIN)
-        share = backlog.txn_per_lww / (backlog.txn_per_lww + 1)
-        txn_share, lww_share = free * share, free * (1 - share)
-        return cls(
-            begin_s=blocked_s + (urgent + arrivals.emergency * blocked_s) / per_s,
-            urgent=urgent,
-            txn_share=txn_share,
-            lww_share=lww_share,
-            txn_alone=free,
-        )
-
-
-def _lanes(backlog: Backlog, pace: _Pace, arrivals: Arrivals, now_ms: int) -> tuple[int, int]:
-    """When the last operation is done, and the greatest age of an operation when it is done."""
-    come = arrivals.txn * backlog.blocked_ms / 1000
-    walk = LaneWalk(
-        backlog.txn.in_order(),
-        backlog.lww.in_order(),
-        Shares(pace.txn_alone, pace.txn_share, pace.lww_share, arrivals.txn, come),
-        begin_s=pace.begin_s,
-        now_ms=now_ms,
-    )
-    walk.run()
-    return max(walk.txn.last_ms, walk.lww.last_ms), max(walk.txn.oldest_ms, walk.lww.oldest_ms)
 
 
 def _emergencies(backlog: Backlog, now_ms: int) -> tuple[int, int]:
@@ -164,16 +125,36 @@ def _late_emergencies(backlog: Backlog, now_ms: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class Rates:
     """Operations per second: `free`, all that emergencies leave over; `txn` and `lww`, while these take turns.
-    `arrivals`: new TXN changes per second; `come`: how many of them arrive before the walk begins.
+    `begin_s`: in how many seconds the lanes' turn comes, after `urgent` operations. `arrivals`: new TXN changes per
+    second; `come`: how many of them arrive before the walk begins.
     """
 
     free: float
     txn: float
     lww: float
+    begin_s: float
+    urgent: float
     arrivals: float
     come: float
+
+    @classmethod
+    def of(cls, backlog: Backlog, arrivals: Arrivals, per_s: float) -> Rates:
+        blocked_s = backlog.blocked_ms / 1000
+        sampled = backlog.urgent[-1][1] if backlog.urgent else 0
+        urgent = sampled * max(1.0, backlog.emergencies / max(len(backlog.urgent), 1))
+        free = max(per_s - arrivals.emergency, per_s * SHARE_LEFT_MIN)
+        share = backlog.txn_per_lww / (backlog.txn_per_lww + 1)
+        return cls(
+            free=free,
+            txn=free * share,
+            lww=free * (1 - share),
+            begin_s=blocked_s + (urgent + arrivals.emergency * blocked_s) / per_s,
+            urgent=urgent,
+            arrivals=arrivals.txn,
+            come=arrivals.txn * blocked_s,
+        )
 
 
 class _LaneFront:
@@ -213,22 +194,20 @@ class LaneWalk:
     The walk is over cells of what waits (`ages`), not over changes. A step ends with a cell, or when the lanes' shares
     of OldHost's time change, so there are about as many steps as cells.
 
-    `txn`, `lww`: the cells in the order of their lanes; `begin_s`: in how many seconds the first can be sent.
+    `txn`, `lww`: the cells in the order of their lanes.
     """
 
     def __init__(
         self,
         txn: Iterator[tuple[int, int, int]],
         lww: Iterator[tuple[int, int, int]],
-        shares: Shares,
-        *,
-        begin_s: float,
+        rates: Rates,
         now_ms: int,
     ) -> None:
         self.txn, self.lww = _LaneFront(txn, now_ms), _LaneFront(lww, now_ms)
-        self._shares = shares
-        self._at_s = begin_s
-        self._newcomers = shares.come
+        self._rates = rates
+        self._at_s = rates.begin_s
+        self._newcomers = rates.come
         self._late_ms = OLDEST_FIRST_MS - now_ms  # late at second s: first + this <= 1000 s
 
     def run(self) -> None:
@@ -238,28 +217,28 @@ class LaneWalk:
 
     def _step(self) -> None:
         """Serve both lanes at their present rates, up to the end of a cell or to a change of these rates."""
-        shares, both = self._shares, self.txn.left > 0 and self.lww.left > 0
+        rates, both = self._rates, self.txn.left > 0 and self.lww.left > 0
         txn, lww, newcomers, until_s = 0.0, 0.0, 0.0, float("inf")
         if not self.lww.left:
-            txn = shares.free
+            txn = rates.free
         elif self._is_late() and (not both or self.lww.first_ms < self.txn.first_ms):
-            lww = shares.free
+            lww = rates.free
         elif self._is_late():
-            txn = shares.free
+            txn = rates.free
         elif both or self._newcomers > _NOTHING:
-            lww, until_s = shares.lww, self._late_in_s()
-            txn, newcomers = (shares.txn, 0.0) if both else (0.0, shares.txn)
+            lww, until_s = rates.lww, self._late_in_s()
+            txn, newcomers = (rates.txn, 0.0) if both else (0.0, rates.txn)
         else:
-            lww, newcomers = max(shares.free - shares.arrivals, shares.lww), shares.arrivals
+            lww, newcomers = max(rates.free - rates.arrivals, rates.lww), rates.arrivals
             until_s = self._late_in_s()
         times = [self.txn.left / txn if txn else until_s, self.lww.left / lww if lww else until_s, until_s]
-        if newcomers > shares.arrivals:
-            times.append(self._newcomers / (newcomers - shares.arrivals))
+        if newcomers > rates.arrivals:
+            times.append(self._newcomers / (newcomers - rates.arrivals))
         self._pass(min(times), txn, lww, newcomers)
 
     def _pass(self, seconds: float, txn: float, lww: float, newcomers: float) -> None:
         self._at_s += seconds
-        self._newcomers = max(0.0, self._newcomers + (self._shares.arrivals - newcomers) * seconds)
+        self._newcomers = max(0.0, self._newcomers + (self._rates.arrivals - newcomers) * seconds)
         self.txn.serve(txn * seconds, self._at_s)
         self.lww.serve(lww * seconds, self._at_s)
 

@@ -1,5 +1,5 @@
 """Rates: the writer's load monitor measures them, and forecasts once a minute whether a promise will break; the relay
-measures the flow of a host.
+measures the rates of a host.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
-from oldhost_sync.policy.forecast.forecast import Arrivals, Backlog, Forecast, outlook
+from oldhost_sync.policy.forecast.forecast import Arrivals, Backlog, Forecast, make_forecast
 from oldhost_sync.policy.queue.coalescer import Coalescer
 from oldhost_sync.policy.queue.operations import PendingOperation
 from oldhost_sync.policy.tuning import (
@@ -48,7 +48,7 @@ ENTRIES_MAX = 2_000
 
 class LoadMonitor:
     """Rates are smoothed at each minute's measurement, `service_ms` at each send's. A forecast is also made at once
-    when a ban begins (`look_soon`). `breaks`: by its name, the promise that will break, and why, as first seen.
+    when a ban begins (`update_soon`). `breaks`: by its name, the promise that will break, and why, as first seen.
     """
 
     def __init__(self, now_ms: int, txn_per_lww: int, in_flight: Iterable[PendingOperation]) -> None:
@@ -98,10 +98,10 @@ class LoadMonitor:
         self.service_ms += SMOOTHING * (service_ms - self.service_ms)
         self.service_ms = max(self.service_ms, 0.1)
 
-    def look_soon(self, now_ms: int) -> None:
+    def update_soon(self, now_ms: int) -> None:
         self.next_at_ms = now_ms
 
-    def look(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> None:
+    def update(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> None:
         if now_ms - self._since_ms >= MEASURE_MS_MIN:
             self._measure(now_ms)
         self.next_at_ms = now_ms + FORECAST_MS
@@ -148,7 +148,7 @@ class LoadMonitor:
         )
         rates = self.rates
         arrivals = Arrivals(rates[PriorityClass.EMERGENCY], rates[PriorityClass.TXN], rates[PriorityClass.LWW])
-        return outlook(backlog, arrivals, now_ms)
+        return make_forecast(backlog, arrivals, now_ms)
 
     def _measure(self, now_ms: int) -> None:
         elapsed_s = max(now_ms - self._since_ms, 1) / 1000
@@ -185,7 +185,7 @@ def _breaks(age_ms: int, promise_ms: int, *, is_seen: bool) -> bool:
 
 
 @dataclass
-class Flow:
+class FateRates:
     """How fast changes get their fate, and how many of them share one operation, over the last minutes. Monotonic s."""
 
     since: float

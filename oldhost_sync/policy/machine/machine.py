@@ -139,7 +139,7 @@ class Machine:
         sends: list[Action] = [*self._sends(now_ms)] if self.may_send else []
         actions = [*sends, *self._session_actions(now_ms), *self._other_actions(now_ms)]
         if now_ms >= self.load.next_at_ms:
-            self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms)
+            self.load.update(self.coalescer, self.blocked_ms(now_ms), now_ms)
         self._look(now_ms)
         halts, self._halts = self._halts, []
         return [*actions, *halts]
@@ -523,7 +523,7 @@ class Machine:
         if before is not BreakerState.CLOSED:
             return
         self.counters.bans += 1
-        self.load.look_soon(now_ms)
+        self.load.update_soon(now_ms)
         if again:
             self.halt(SECOND_BAN)
             self._record_halt(SECOND_BAN)

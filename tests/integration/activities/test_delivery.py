@@ -20,8 +20,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from oldhost_sync import delivery as alert_delivery
 from oldhost_sync.delivery import (
     PAUSE_SECONDS_MAX,
-    POLL_SECONDS,
     REFUSALS_MAX,
+    WEBHOOK_POLL_SECONDS,
     Delivery,
     DeliveryFailed,
     post,
@@ -290,7 +290,7 @@ def test_an_outage_is_told_of_once_with_growing_pauses_and_so_is_its_end(
     pauses = [ours.guarded_round() for _ in range(6)]
     assert pauses == [2.0, 4.0, 8.0, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX]
     webhook.answer = lambda _: 200
-    assert [ours.guarded_round() for _ in range(2)] == [POLL_SECONDS, POLL_SECONDS]
+    assert [ours.guarded_round() for _ in range(2)] == [WEBHOOK_POLL_SECONDS, WEBHOOK_POLL_SECONDS]
     assert [record.getMessage() for record in caplog.records] == [
         "alerts can't be delivered (the webhook: HTTP 503); they are kept and will be delivered later",
         "alerts are delivered again",
@@ -307,8 +307,8 @@ def test_a_database_that_is_away_is_waited_for(
     ours = delivery(world, webhook)
     with monkeypatch.context() as patch:
         patch.setattr("oldhost_sync.delivery.run_in_transaction", away)
-        assert ours.guarded_round() > POLL_SECONDS
-    assert ours.guarded_round() == POLL_SECONDS
+        assert ours.guarded_round() > WEBHOOK_POLL_SECONDS
+    assert ours.guarded_round() == WEBHOOK_POLL_SECONDS
     assert webhook.posted == ["a"]
 
 
@@ -322,7 +322,7 @@ def test_a_pool_without_a_free_connection_is_an_outage_like_any_other(
     ours = delivery(world, webhook)
     with monkeypatch.context() as patch:
         patch.setattr("oldhost_sync.delivery.held_lock", full)
-        assert ours.guarded_round() > POLL_SECONDS
+        assert ours.guarded_round() > WEBHOOK_POLL_SECONDS
     ours.guarded_round()
     assert webhook.posted == ["a"]
 
@@ -338,7 +338,7 @@ def test_an_unforeseen_error_is_told_with_its_traceback_and_the_next_round_goes_
     assert [ours.guarded_round() for _ in range(2)] == [2.0, 4.0]
     assert [record.levelname for record in caplog.records if record.exc_info] == ["ERROR", "ERROR"]
     ours.post = post
-    assert ours.guarded_round() == POLL_SECONDS
+    assert ours.guarded_round() == WEBHOOK_POLL_SECONDS
     assert webhook.posted == ["a"]
 
 
@@ -364,7 +364,7 @@ def test_a_role_tells_of_an_alert_about_a_second_later_until_it_leaves(world: Ma
     async def work() -> None:
         async with alerts_delivered(world, alert_webhook_url=webhook.url):
             alert(world, "a")
-            told = await asyncio.to_thread(webhook.came.get, timeout=POLL_SECONDS + 5)
+            told = await asyncio.to_thread(webhook.came.get, timeout=WEBHOOK_POLL_SECONDS + 5)
             assert told["message"] == "a"
 
     asyncio.run(work())
@@ -379,7 +379,7 @@ def test_a_role_that_tells_of_alerts_shows_how_many_wait(world: MariaWorld, webh
 
     async def work() -> float | None:
         async with alerts_delivered(world, registry, alert_webhook_url=webhook.url):
-            await asyncio.to_thread(webhook.came.get, timeout=POLL_SECONDS + 5)
+            await asyncio.to_thread(webhook.came.get, timeout=WEBHOOK_POLL_SECONDS + 5)
             return registry.get_sample_value("oldhost_sync_undelivered_alerts", {"host": HOST})
 
     assert asyncio.run(work()) == 1

@@ -331,7 +331,7 @@ def test_a_database_that_is_frozen_is_told_to_probes_in_time(
 ) -> None:
     """Also while the look at it hangs; and that it answers again."""
     monkeypatch.setattr(limits, "READY_SECONDS", 0.0)
-    monkeypatch.setattr(limits, "READY_LOOK_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(limits, "READY_POLL_SECONDS_MAX", 0.5)
     assert shop.get("/readyz").status_code == 200
     os.kill(stopped.child.pid, signal.SIGSTOP)
     try:

@@ -69,7 +69,7 @@ def writer() -> FullWriter:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page waits 2.5 s for MariaDB, and then says so. On a machine with other work a look may take that long."""
-    monkeypatch.setattr(situation_reader, "LOOK_SECONDS_MAX", 25.0)
+    monkeypatch.setattr(situation_reader, "POLL_SECONDS_MAX", 25.0)
 
 
 def an_app(database_url: str, writer: ScriptedWriter, options: ConsoleOptions | None = None, **more: Any) -> FastAPI:

@@ -96,7 +96,7 @@ def test_one_sign_in_leaves_places_to_others(
 def test_a_stream_ends_with_its_sign_in(
     database_url: str, writer: ScriptedWriter, engine: Engine, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_stream, "LOOK_SECONDS", 3_600.0)
+    monkeypatch.setattr(live_stream, "POLL_SECONDS", 3_600.0)
     with (
         serving_streams(an_app(database_url, writer)) as address,
         browser(address, "vera") as client,

@@ -53,14 +53,14 @@ class Stage:
     async def until(self, *conditions: RelayState) -> None:
         await until(lambda: self.relay.condition in conditions, f"{conditions}")
 
-    async def look(self, now: float) -> None:
+    async def poll(self, now: float) -> None:
         await self.duty.run_once(now)
         await self.keeper.run_once(now)
 
     async def looks(self) -> list[str]:
         """The texts of the open alerts after two looks, far enough apart."""
         for now in (0.0, LONG):
-            await self.look(now)
+            await self.poll(now)
         found = await asyncio.to_thread(
             rows,
             self.engine,
@@ -120,12 +120,12 @@ def test_an_outage_of_the_whole_database_is_not_told_of_when_it_is_over(engine: 
     async def scenario() -> None:
         stage = Stage(engine, looks)
         stage.relay.relay.condition = RelayState.DATABASE_AWAY
-        await stage.look(0.0)
+        await stage.poll(0.0)
         stage.duty.transactions = Transactions(create_engine("mysql+pymysql://nobody:x@127.0.0.1:1/none"))
         with pytest.raises(DatabaseUnavailable):
-            await stage.look(LONG)
+            await stage.poll(LONG)
         stage.duty.transactions = stage.relay.transactions["alerts"]
-        await stage.look(LONG + 1)
+        await stage.poll(LONG + 1)
         assert rows(engine, f"SELECT 1 FROM alerts WHERE kind = '{FAILING}'") == []
 
     asyncio.run(scenario())
@@ -135,11 +135,11 @@ def test_one_round_that_fails_is_not_told_of(engine: Engine, looks: Engine) -> N
     async def scenario() -> None:
         stage = Stage(engine, looks)
         stage.relay.relay.condition = RelayState.WRITER_AWAY
-        await stage.look(0.0)
+        await stage.poll(0.0)
         stage.relay.relay.condition = RelayState.ACTIVE
-        await stage.look(LONG)
+        await stage.poll(LONG)
         stage.relay.relay.condition = RelayState.WRITER_AWAY
-        await stage.look(LONG + 1)
+        await stage.poll(LONG + 1)
         assert rows(engine, f"SELECT 1 FROM alerts WHERE kind = '{FAILING}'") == []
 
     asyncio.run(scenario())

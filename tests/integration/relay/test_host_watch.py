@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.policy.forecast.rates import Flow
+from oldhost_sync.policy.forecast.rates import FateRates
 from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.policy.rules.host_state import HOST_STATES
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
@@ -20,9 +20,9 @@ from oldhost_sync.relay import host_watch
 from oldhost_sync.relay.conditions import ConditionKeeper
 from oldhost_sync.relay.host_watch import (
     BOOKS_SECONDS,
-    LOOK_SECONDS,
     OVERDUE_SECONDS_MAX,
     PAUSE_FOR_EACH_SECOND,
+    POLL_SECONDS,
     HostChecks,
     HostWatch,
 )
@@ -93,7 +93,7 @@ class Stage:
         transactions = Transactions(engine)
         self.now = 0.0
         self.troubles: dict[str, str] = {}
-        self.flows = {HOST: Flow(0.0)}
+        self.fate_rates = {HOST: FateRates(0.0)}
         self.leadership = Leadership(transactions, HOST, "one", 1e6)
         self.registry = CollectorRegistry()
         leaderships = {HOST: self.leadership}
@@ -102,10 +102,10 @@ class Stage:
         self.keeper = ConditionKeeper(transactions, self.conditions)
         metrics = HostMetrics(self.registry, lambda: self.now)
         self.watch = HostWatch(
-            transactions, leaderships, "one", metrics, lambda: self.troubles, self.flows, self.checks
+            transactions, leaderships, "one", metrics, lambda: self.troubles, self.fate_rates, self.checks
         )
 
-    def look(self) -> float:
+    def poll(self) -> float:
         """The checks know what the look before found."""
 
         async def look() -> float:
@@ -114,12 +114,12 @@ class Stage:
             await self.keeper.run_once(self.now)
             return await self.watch.run_once(self.now)
 
-        self.now += LOOK_SECONDS
+        self.now += POLL_SECONDS
         return asyncio.run(look())
 
     def looks_at_distances(self) -> None:
         self.now += host_watch.DISTANCE_SECONDS
-        self.look()
+        self.poll()
 
     def open_alerts(self, kind: str) -> list[dict[str, Any]]:
         return rows(self.engine, f"SELECT severity, message FROM alerts WHERE kind = '{kind}' AND is_open = 1")
@@ -151,35 +151,35 @@ def ended(engine: Engine, change_id: int | None, outcome: str, error: str = "") 
 
 
 def test_one_state_is_shown_whatever_happens(stage: Stage, engine: Engine) -> None:
-    stage.look()
+    stage.poll()
     assert stage.states() == ["waiting"]
     ledger(engine, fate_sequence="5")
-    stage.look()
+    stage.poll()
     assert stage.states() == ["sending"]
     stage.troubles[f"writer {HOST}"] = "NO_WORKER"
-    stage.look()
+    stage.poll()
     assert stage.states() == ["no-writer"]
     ledger(engine, banned_until="UTC_TIMESTAMP(6) + INTERVAL 600 SECOND")
-    stage.look()
+    stage.poll()
     assert stage.states() == ["banned"]
     assert 500 < (stage.figure("ban_seconds_left") or 0) <= 600
     act(engine, "pause")
-    stage.look()
+    stage.poll()
     assert stage.states() == ["paused"]
     ledger(engine, halted="'OldHost went back'")
-    stage.look()
+    stage.poll()
     assert stage.states() == ["halted"]
     act(engine, "resume")
     ledger(engine, halted="NULL", banned_until="UTC_TIMESTAMP(6) - INTERVAL 1 SECOND")
     stage.troubles.clear()
-    stage.look()
+    stage.poll()
     assert (stage.states(), stage.figure("ban_seconds_left"), stage.figure("pause_seconds")) == (["waiting"], 0, 0)
 
 
 def test_a_pause_is_shown_with_its_age(stage: Stage, engine: Engine) -> None:
     act(engine, "pause")
     change_sql(engine, "UPDATE operator_audit SET created_at = created_at - INTERVAL 90 SECOND")
-    stage.look()
+    stage.poll()
     assert (stage.figure("pause_seconds") or 0) >= 90
 
 
@@ -188,7 +188,7 @@ def test_what_waits_is_shown_by_class_with_the_age_of_the_oldest(stage: Stage, e
     recorded(engine, entity_id="b", event_type="checked_in")
     recorded(engine, entity_id="c", event_type="guest_locked_out")
     change_sql(engine, f"UPDATE outbox_events SET created_at = created_at - INTERVAL 120 SECOND WHERE id = {old}")
-    stage.look()
+    stage.poll()
     found = {cls: stage.figure("waiting_changes", priority_class=cls) for cls in ("EMERGENCY", "TXN", "LWW")}
     assert found == {"EMERGENCY": 1, "TXN": 2, "LWW": 0}
     assert (stage.figure("oldest_waiting_seconds", priority_class="TXN") or 0) >= 120
@@ -201,25 +201,25 @@ def test_dead_letters_what_they_hold_and_their_alert_follow_the_outbox(stage: St
     recorded(engine, entity_id="a", event_type="checked_out")
     change_sql(engine, "UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6)")
     ended(engine, dead, "DEAD", "no such door")
-    stage.look()
+    stage.poll()
     assert (stage.figure("dead_letters"), stage.figure("held_changes")) == (1, 1)
     assert stage.figure("open_alerts", severity="warning") == 0
-    stage.look()
+    stage.poll()
     assert stage.figure("open_alerts", severity="warning") == 1
     ended(engine, dead, "DISCARDED")
-    stage.look()
+    stage.poll()
     assert (stage.figure("dead_letters"), stage.figure("held_changes")) == (0, 0)
-    stage.look()
+    stage.poll()
     assert [row["is_open"] for row in rows(engine, "SELECT is_open FROM alerts")] == [None]
 
 
 def test_the_pace_gives_the_time_to_drain_without_what_is_held(stage: Stage, engine: Engine) -> None:
     for number in range(4):
         recorded(engine, entity_id=str(number), event_type="checked_in")
-    stage.look()
+    stage.poll()
     assert stage.figure("drain_seconds") == float("inf")
-    stage.flows[HOST].saw(stage.now, 20, 10)
-    stage.look()
+    stage.fate_rates[HOST].saw(stage.now, 20, 10)
+    stage.poll()
     assert stage.figure("drain_seconds") == pytest.approx(4 / 20 * 20)
     assert stage.figure("compression_ratio") == 2
 
@@ -228,7 +228,7 @@ def test_books_that_do_not_balance_are_shown_at_the_next_look_at_them(
     stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_id = recorded(engine).change_id
-    stage.look()
+    stage.poll()
     assert (stage.figure("books_imbalance"), stage.figure("sessions_opened")) == (0, 7)
     for nonce in (1, 2):  # an invariant is broken: one change is on its way twice
         change_sql(
@@ -237,34 +237,34 @@ def test_books_that_do_not_balance_are_shown_at_the_next_look_at_them(
             f"VALUES ('{HOST}', {nonce}, 'k{nonce}', {change_id}, 1, '', 'SENT')",
         )
     stage.now += 100 * BOOKS_SECONDS
-    stage.look()
+    stage.poll()
     assert stage.figure("books_imbalance") == 1
 
 
 def test_kept_books_that_are_wrong_are_shown_and_set_right(stage: Stage, engine: Engine) -> None:
     change_sql(engine, f"INSERT INTO counted_fates (host, sequence) VALUES ('{HOST}', 0)")
-    stage.look()
+    stage.poll()
     assert stage.figure("books_imbalance") == 0
     change_sql(engine, "UPDATE counted_fates SET applied = applied + 3")
     found = []
     for _ in range(2):
         stage.now += 100 * BOOKS_SECONDS
-        stage.look()
+        stage.poll()
         found.append(stage.figure("books_imbalance"))
     assert found == [3, 0]
 
 
 def test_a_relay_that_is_not_active_any_more_shows_nothing_of_the_host(stage: Stage) -> None:
-    stage.look()
+    stage.poll()
     assert stage.states()
     stage.leadership._leased_until = float("-inf")
     stage.leadership._tried_at = float("inf")
-    stage.look()
+    stage.poll()
     assert stage.figure("dead_letters") is None
 
 
 def test_figures_that_are_overdue_are_shown_no_more(stage: Stage) -> None:
-    due = stage.look()
+    due = stage.poll()
     stage.now += due + OVERDUE_SECONDS_MAX
     assert stage.states()
     stage.now += 0.1
@@ -282,18 +282,18 @@ def test_books_that_can_not_be_checked_are_told_of_shown_no_more_and_left_until_
         count = f"SET STATEMENT max_statement_time = 0.1 FOR SELECT COUNT(*) FROM {many}"
         return int(connection.exec_driver_sql(count).scalar_one())
 
-    stage.look()
+    stage.poll()
     assert stage.figure("books_imbalance") == 0
     monkeypatch.setattr(host_watch, "check_books", too_slow)
     stage.now += 100 * BOOKS_SECONDS
     for _ in range(3):
-        stage.look()
+        stage.poll()
     assert (counted, stage.figure("books_imbalance"), stage.states()) == ([HOST], None, ["waiting"])
     assert [record.getMessage() for record in caplog.records] == [
         f"the books of {HOST} could not be checked: statement took too long (MariaDB 1969)"
     ]
     stage.now += 100 * BOOKS_SECONDS
-    stage.look()
+    stage.poll()
     assert counted == [HOST, HOST]
 
 
@@ -306,7 +306,7 @@ def test_an_informational_alert_that_hears_no_more_of_its_cause_closes_itself(st
         "UPDATE alerts SET created_at = created_at - INTERVAL 8 DAY, "
         "updated_at = IF(kind = 'submission-refused', updated_at, updated_at - INTERVAL 8 DAY)",
     )
-    stage.look()
+    stage.poll()
     with engine.connect() as connection:
         left = [alert.kind for alert in alerts.list_alerts(connection, HOST)]
         (closed,) = alerts.list_alerts(connection, HOST, state="closed")
@@ -314,10 +314,10 @@ def test_an_informational_alert_that_hears_no_more_of_its_cause_closes_itself(st
     assert (closed.kind, closed.closed_by, closed.close_reason) == ("strays", None, "it did not recur for 7 days")
 
 
-def test_looks_take_a_small_share_of_the_time_however_long_each_takes(
+def test_polls_take_a_small_share_of_the_time_however_long_each_takes(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert stage.look() >= LOOK_SECONDS
+    assert stage.poll() >= POLL_SECONDS
     clock: list[Any] = [0.0]
 
     def slow() -> float:
@@ -325,7 +325,7 @@ def test_looks_take_a_small_share_of_the_time_however_long_each_takes(
         return float(clock[0])
 
     monkeypatch.setattr(stage.watch, "monotonic", slow)
-    assert stage.look() >= PAUSE_FOR_EACH_SECOND
+    assert stage.poll() >= PAUSE_FOR_EACH_SECOND
 
 
 @pytest.mark.parametrize(("each_way_ms", "severity"), [(5, "warning"), (125, "critical")])

@@ -65,7 +65,7 @@ def ended_by(stage: Stage, act: Callable[[], None], watch: OutboxWatch, host: st
     """What a wait says that `act` ended."""
 
     async def scenario() -> Unrelayed:
-        waiting = asyncio.create_task(watch.look(host, None))
+        waiting = asyncio.create_task(watch.poll(host, None))
         await stage.is_waiting()
         await asyncio.to_thread(act)
         return await waiting
@@ -83,11 +83,11 @@ def test_more_of_what_waits_anyway_ends_no_wait_and_an_emergency_does(stage: Sta
     stage.ordinary(HOSTS[0])
 
     async def scenario() -> None:
-        assert await watch.look(HOSTS[0], None) == ANYTHING
-        waiting = asyncio.create_task(watch.look(HOSTS[0], None))
+        assert await watch.poll(HOSTS[0], None) == ANYTHING
+        waiting = asyncio.create_task(watch.poll(HOSTS[0], None))
         await stage.is_waiting()
         await asyncio.to_thread(stage.ordinary, HOSTS[0])
-        assert await watch.look(HOSTS[0], 0.2) == ANYTHING
+        assert await watch.poll(HOSTS[0], 0.2) == ANYTHING
         assert not waiting.done()
         await asyncio.to_thread(stage.emergency, HOSTS[0])
         assert await waiting == EMERGENCY
@@ -100,8 +100,8 @@ def test_what_waits_of_one_host_ends_no_wait_and_something_of_another_does(stage
     stage.ordinary(HOSTS[0])
 
     async def scenario() -> None:
-        assert await asyncio.gather(*(watch.look(host, None) for host in HOSTS)) == [ANYTHING, Unrelayed(), Unrelayed()]
-        others = [asyncio.create_task(watch.look(host, None)) for host in HOSTS[1:]]
+        assert await asyncio.gather(*(watch.poll(host, None) for host in HOSTS)) == [ANYTHING, Unrelayed(), Unrelayed()]
+        others = [asyncio.create_task(watch.poll(host, None)) for host in HOSTS[1:]]
         await stage.is_waiting()
         await asyncio.to_thread(stage.ordinary, HOSTS[2])
         assert await asyncio.gather(*others) == [Unrelayed(), ANYTHING]
@@ -110,7 +110,7 @@ def test_what_waits_of_one_host_ends_no_wait_and_something_of_another_does(stage
 
 
 def test_a_wait_in_vain_ends_and_says_so(stage: Stage) -> None:
-    assert asyncio.run(stage.watch(SOON).look(HOSTS[0], None)) == Unrelayed()
+    assert asyncio.run(stage.watch(SOON).poll(HOSTS[0], None)) == Unrelayed()
 
 
 def test_hosts_that_wait_share_a_statement(stage: Stage) -> None:
@@ -118,7 +118,7 @@ def test_hosts_that_wait_share_a_statement(stage: Stage) -> None:
 
     async def scenario() -> list[str]:
         with statements(stage.looks) as asked:
-            await asyncio.gather(*(watch.look(host, None) for host in HOSTS))
+            await asyncio.gather(*(watch.poll(host, None) for host in HOSTS))
         return asked
 
     assert len(asyncio.run(scenario())) == 1
@@ -128,13 +128,13 @@ def test_a_relay_that_was_busy_hears_of_a_wait_that_has_just_ended(stage: Stage)
     watch = stage.watch(RelayPace(wait_s=3600.0, poll_s=3600.0))
 
     async def scenario() -> None:
-        assert await watch.look(HOSTS[0], 0.0) == Unrelayed()
-        other = asyncio.create_task(watch.look(HOSTS[1], None))
+        assert await watch.poll(HOSTS[0], 0.0) == Unrelayed()
+        other = asyncio.create_task(watch.poll(HOSTS[1], None))
         await stage.is_waiting()
         await asyncio.to_thread(stage.emergency, HOSTS[0])
         await other
         with statements(stage.looks) as asked:
-            assert await watch.look(HOSTS[0], 0.0) == EMERGENCY
+            assert await watch.poll(HOSTS[0], 0.0) == EMERGENCY
         assert asked == []
 
     asyncio.run(scenario())
@@ -144,9 +144,9 @@ def test_nobody_hears_of_a_wait_that_ended_long_ago(stage: Stage) -> None:
     watch = stage.watch(RelayPace(wait_s=0.05, poll_s=0.0))
 
     async def scenario() -> None:
-        assert await watch.look(HOSTS[0], None) == Unrelayed()
+        assert await watch.poll(HOSTS[0], None) == Unrelayed()
         await asyncio.to_thread(stage.emergency, HOSTS[1])
-        assert await watch.look(HOSTS[1], None) == EMERGENCY
+        assert await watch.poll(HOSTS[1], None) == EMERGENCY
 
     asyncio.run(scenario())
 
@@ -155,7 +155,7 @@ def test_a_wait_holds_up_no_migration_and_keeps_no_transaction_open(stage: Stage
     watch = stage.watch(FOR_EVER)
 
     async def scenario() -> None:
-        waiting = asyncio.create_task(watch.look(HOSTS[0], None))
+        waiting = asyncio.create_task(watch.poll(HOSTS[0], None))
         await stage.is_waiting()
         await until(lambda: not rows(stage.engine, "SELECT 1 FROM information_schema.innodb_trx"), "no transaction")
         change_sql(stage.engine, "ALTER TABLE outbox_events COMMENT 'changed meanwhile'")
@@ -168,7 +168,7 @@ def test_a_wait_holds_up_no_migration_and_keeps_no_transaction_open(stage: Stage
 
 def test_the_failure_of_a_wait_is_told_to_each_relay_and_the_next_goes_on(stage: Stage) -> None:
     watch = stage.watch(RelayPace(wait_s=0.05, poll_s=0.0))
-    look, fails = watch.transactions.look, True
+    look, fails = watch.transactions.poll, True
 
     async def failing(fn: Callable[..., object]) -> object:
         if fails:
@@ -177,13 +177,13 @@ def test_the_failure_of_a_wait_is_told_to_each_relay_and_the_next_goes_on(stage:
 
     async def scenario() -> list[object]:
         nonlocal fails
-        found: list[Awaitable[object]] = [watch.look(host, None) for host in HOSTS]
+        found: list[Awaitable[object]] = [watch.poll(host, None) for host in HOSTS]
         failed = await asyncio.gather(*found, return_exceptions=True)
         fails = False
-        assert await watch.look(HOSTS[0], None) == Unrelayed()
+        assert await watch.poll(HOSTS[0], None) == Unrelayed()
         return list(failed)
 
-    watch.transactions.look = failing  # type: ignore[method-assign,assignment]
+    watch.transactions.poll = failing  # type: ignore[method-assign,assignment]
     assert all(isinstance(each, DatabaseUnavailable) for each in asyncio.run(scenario()))
 
 

@@ -393,4 +393,4 @@ def test_each_fate_is_counted_once_and_those_that_broke_a_promise_as_such(stage:
     assert f"{shown('TXN')} 1.0" in page
     for promise in ("emergency", "consistency"):
         assert f'oldhost_sync_promise_breaches_total{{host="{HOST}",promise="{promise}"}} 1.0' in page
-    assert stage.watch.flows[HOST].compression_ratio() == 1.0
+    assert stage.watch.fate_rates[HOST].compression_ratio() == 1.0

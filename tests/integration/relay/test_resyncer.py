@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import Outcome, PriorityClass
-from oldhost_sync.policy.limits import RESYNC_INTERVAL_SECONDS, RESYNC_LOOK_SECONDS
+from oldhost_sync.policy.limits import RESYNC_INTERVAL_SECONDS, RESYNC_POLL_SECONDS
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.policy.rules.resync import WAITING_MAX
 from oldhost_sync.relay.leadership import Leadership
@@ -72,7 +72,7 @@ def again(engine: Engine) -> list[tuple[str, str]]:
 
 def test_nothing_is_sent_again_unless_somebody_asks(engine: Engine) -> None:
     applied(engine)
-    assert rounds(engine) == RESYNC_LOOK_SECONDS
+    assert rounds(engine) == RESYNC_POLL_SECONDS
     assert again(engine) == []
 
 
@@ -81,7 +81,7 @@ def test_the_states_of_all_units_and_entities_are_recorded_once_as_the_shadow_ha
         applied(engine, entity_id=entity)
     applied(engine, entity_type="rate_plan", entity_id="summer", event_type="rate_changed", payload={"rate": 90})
     ask(engine)
-    assert rounds(engine) == RESYNC_LOOK_SECONDS
+    assert rounds(engine) == RESYNC_POLL_SECONDS
     assert again(engine) == [("101", "unit_status_changed"), ("102", "unit_status_changed"), ("summer", "rate_changed")]
     new = rows(engine, "SELECT payload, priority_class FROM outbox_events WHERE entity_id = 'summer' ORDER BY id")
     assert new[0] == new[1]

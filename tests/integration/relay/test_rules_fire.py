@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.relay import host_watch
-from oldhost_sync.relay.host_watch import LOOK_SECONDS, OVERDUE_SECONDS_MAX
+from oldhost_sync.relay.host_watch import OVERDUE_SECONDS_MAX, POLL_SECONDS
 from oldhost_sync.store.errors import StatementTooSlow
 from oldhost_sync.telemetry import RelayMetrics
 from tests.integration.relay import test_host_watch as figures
@@ -29,7 +29,7 @@ class Scene:
         self.scraper = Scraper(self.stage.registry)
 
     def firing(self, scrapes: int = 1) -> set[str]:
-        self.stage.look()
+        self.stage.poll()
         self.scraper.scrape(scrapes)
         return self.scraper.firing() - ABSENT
 
@@ -89,7 +89,7 @@ def test_a_relay_that_is_gone_fires_when_no_other_took_over(scene: Scene) -> Non
 def test_figures_that_can_not_be_read_fire_though_they_were_well_before(scene: Scene) -> None:
     RelayMetrics(scene.stage.registry).condition.labels(HOST, "active").set(1)
     assert scene.firing() == set()
-    scene.stage.now += OVERDUE_SECONDS_MAX + 2 * LOOK_SECONDS
+    scene.stage.now += OVERDUE_SECONDS_MAX + 2 * POLL_SECONDS
     scene.scraper.scrape(2 * MINUTE + 1)
     assert scene.scraper.firing() - ABSENT == {"OldHostSyncNoRelay", "OldHostSyncNoFigures"}
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, make_url
 from oldhost_sync.store import transactions
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import AccessRefused
-from oldhost_sync.store.transactions import look, run_in_transaction
+from oldhost_sync.store.transactions import poll, run_in_transaction
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST
 
@@ -96,10 +96,10 @@ def test_a_refusal_leaves_the_other_connections_of_its_pool_alone(account: Accou
 def test_a_look_that_its_connection_refuses_is_repeated_over_a_new_one(account: Account, reading: Engine) -> None:
     account.do(f"REVOKE SELECT ON `{account.database}`.* FROM {USER}")
     with pytest.raises(AccessRefused):
-        look(reading, count)
+        poll(reading, count)
     with reading.connect():  # a connection that began without the right
         account.grant("SELECT")
-    assert look(reading, count) == 0
+    assert poll(reading, count) == 0
 
 
 @pytest.mark.parametrize(

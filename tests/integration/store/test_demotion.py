@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, is_demoted, translate
 from oldhost_sync.store.outbox.outstanding_changes import await_unrelayed
-from oldhost_sync.store.transactions import look, run_in_transaction
+from oldhost_sync.store.transactions import poll, run_in_transaction
 from oldhost_sync.store.workers import WorkerPresence
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST
@@ -104,7 +104,7 @@ def test_the_relays_wait_ends_with_an_error_and_its_connection(reading: Engine, 
     before = connection_id(reading)
     switch.set_read_only("ON")
     with pytest.raises(DatabaseUnavailable, match="read-only"):
-        look(reading, lambda connection: await_unrelayed(connection, "relay", [], 0.1))
+        poll(reading, lambda connection: await_unrelayed(connection, "relay", [], 0.1))
     switch.set_read_only("OFF")
     assert connection_id(reading) != before
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.worker.watch import RELAYS_LOOK_SECONDS, RelayWatch
+from oldhost_sync.worker.watch import RELAYS_POLL_SECONDS, RelayWatch
 from tests.integration.store.writing import HOST, change_sql, recorded, register
 
 pytestmark = pytest.mark.mariadb
@@ -21,9 +21,9 @@ class Watch:
         self.now = 0.0
         self.watch = RelayWatch(engine, hosts, lambda: self.now)
 
-    def look(self) -> None:
-        self.watch.look()
-        self.now += RELAYS_LOOK_SECONDS
+    def poll(self) -> None:
+        self.watch.poll()
+        self.now += RELAYS_POLL_SECONDS
 
 
 def alerts(engine: Engine) -> list[tuple[str, str, str, bool]]:
@@ -39,38 +39,38 @@ def test_changes_that_wait_without_a_relay_are_an_alert_until_one_comes(engine: 
         recorded(engine, host=host)
     change_sql(engine, LEASE.format(host="north"))
     watch = Watch(engine, (HOST, "north"))
-    watch.look()
+    watch.poll()
     assert alerts(engine) == [], "it may be one that is just being replaced"
-    watch.look()
-    watch.look()
+    watch.poll()
+    watch.poll()
     assert alerts(engine) == [(HOST, "no-relay", "critical", True)]
     change_sql(engine, LEASE.format(host=HOST))
-    watch.look()
+    watch.poll()
     assert alerts(engine) == [(HOST, "no-relay", "critical", False)]
 
 
 def test_a_host_of_other_workers_is_theirs(engine: Engine) -> None:
     recorded(engine)
     watch = Watch(engine, ("north",))
-    watch.look()
-    watch.look()
+    watch.poll()
+    watch.poll()
     assert alerts(engine) == []
 
 
 def test_an_alert_that_an_earlier_worker_opened_is_closed_by_the_next_one(engine: Engine) -> None:
     recorded(engine)
     gone = Watch(engine, (HOST,))
-    gone.look()
-    gone.look()
+    gone.poll()
+    gone.poll()
     change_sql(engine, LEASE.format(host=HOST))
-    Watch(engine, (HOST,)).look()
+    Watch(engine, (HOST,)).poll()
     assert alerts(engine) == [(HOST, "no-relay", "critical", False)]
 
 
 def test_an_alert_stays_open_while_its_cause_lasts_though_the_worker_is_another(engine: Engine) -> None:
     recorded(engine)
     gone = Watch(engine, (HOST,))
-    gone.look()
-    gone.look()
-    Watch(engine, (HOST,)).look()
+    gone.poll()
+    gone.poll()
+    Watch(engine, (HOST,)).poll()
     assert alerts(engine) == [(HOST, "no-relay", "critical", True)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.probes.health import ANSWER_SECONDS_MAX, NEEDS_LOOK_SECONDS
+from oldhost_sync.probes.health import ANSWER_SECONDS_MAX, NEEDS_POLL_SECONDS
 from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -22,7 +22,7 @@ from tests.faults.product import Product
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
 # A pause, a look in vain, and as much again for a busy machine.
-TOLD_WITHIN_SECONDS = 2 * (NEEDS_LOOK_SECONDS + ANSWER_SECONDS_MAX)
+TOLD_WITHIN_SECONDS = 2 * (NEEDS_POLL_SECONDS + ANSWER_SECONDS_MAX)
 
 
 def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:

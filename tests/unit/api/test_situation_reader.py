@@ -38,7 +38,7 @@ class Server:
 
 
 def test_a_server_that_hangs_is_told_of_and_not_asked_again_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(situation_reader, "LOOK_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(situation_reader, "POLL_SECONDS_MAX", 0.01)
 
     async def play() -> None:
         server = Server()
@@ -93,7 +93,7 @@ def test_since_when_it_fails_is_told_by_who_has_watched_it_begin(monkeypatch: py
 
 def test_a_reason_that_was_told_is_kept_while_a_further_look_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the reason would come and go with each attempt."""
-    monkeypatch.setattr(situation_reader, "LOOK_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(situation_reader, "POLL_SECONDS_MAX", 0.01)
     looks = iter(["no-worker", "hangs", "no-worker", "hangs", "hangs"])
 
     async def ask() -> int:

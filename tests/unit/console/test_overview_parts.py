@@ -30,7 +30,7 @@ class Stage:
         dependencies = SimpleNamespace(host="h", database=self, writer=None, books=SimpleNamespace(read=None))
         self.overview = OverviewParts(cast(Dependencies, dependencies), cast(Layout, self), lambda: self.now)
         monkeypatch.setattr(overview_parts, "draw", self._draw)
-        monkeypatch.setattr(self.overview._situation_reader, "look", self._look)
+        monkeypatch.setattr(self.overview._situation_reader, "read", self._look)
 
     async def run(self, _read: object) -> list[Any]:
         return []

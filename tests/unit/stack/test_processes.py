@@ -128,7 +128,7 @@ def test_a_role_that_is_killed_is_started_again(tmp_path: Path) -> None:
     one = supervisor.add(child(tmp_path, WAITS), restart=True)
     first = one.pid
     one.kill()
-    supervisor.look()
+    supervisor.poll()
     assert one.running
     assert one.pid != first
     assert told == ["signal SIGKILL"]
@@ -144,10 +144,10 @@ def test_a_role_that_dies_again_and_again_is_started_after_growing_pauses_and_to
     for _ in range(Supervisor.RESTARTS_AT_ONCE + 3):
         one.wait(SECONDS_MAX)
         first = one.pid
-        supervisor.look()
+        supervisor.poll()
         if one.pid == first:  # it is pausing
             clock[0] += pauses[-1]
-            supervisor.look()
+            supervisor.poll()
         assert one.pid != first
     assert pauses == [1.0, 2.0, 4.0]
     supervisor.stop()
@@ -160,7 +160,7 @@ def test_a_role_that_lived_for_a_minute_is_started_at_once(tmp_path: Path) -> No
     for _ in range(Supervisor.RESTARTS_AT_ONCE + 3):
         one.wait(SECONDS_MAX)
         one.started_at -= Supervisor.LONG_LIFE_SECONDS
-        supervisor.look()
+        supervisor.poll()
     assert pauses == []
     supervisor.stop()
 
@@ -178,7 +178,7 @@ def test_a_log_that_grows_large_is_rotated_while_its_process_writes_on(
     supervisor = Supervisor()
     one = supervisor.add(child(tmp_path, code, str(pipe)), restart=True)
     one.wait_until(lambda: "a long line\n" in one.said(), SECONDS_MAX)
-    supervisor.look()
+    supervisor.poll()
     assert one.log.read_bytes() == b""
     assert "a long line" in one.log.with_suffix(".log.1").read_text()
     pipe.write_text("go on")

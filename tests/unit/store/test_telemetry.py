@@ -41,14 +41,14 @@ def test_metrics_are_served_until_stopped() -> None:
 def test_readiness_is_what_the_role_last_found_out_and_unready_when_that_is_long_ago() -> None:
     clock = [0.0]
     readiness = Readiness(monotonic=lambda: clock[0])
-    assert readiness.look()[0] is False
+    assert readiness.poll()[0] is False
     readiness.found({"database": "", "temporal": ""})
-    assert readiness.look() == (True, {"database": "ok", "temporal": "ok"})
+    assert readiness.poll() == (True, {"database": "ok", "temporal": "ok"})
     readiness.found({"database": "", "temporal": "Temporal does not answer"})
-    assert readiness.look() == (False, {"database": "ok", "temporal": "Temporal does not answer"})
+    assert readiness.poll() == (False, {"database": "ok", "temporal": "Temporal does not answer"})
     readiness.found({"database": ""})
     clock[0] = STALE_SECONDS + 1
-    assert readiness.look()[0] is False
+    assert readiness.poll()[0] is False
 
 
 def test_a_role_answers_probes_without_a_token() -> None:

@@ -19,7 +19,7 @@ def test_a_database_that_is_away_does_not_end_it(monkeypatch: pytest.MonkeyPatch
     def look() -> None:
         raise next(answers)
 
-    monkeypatch.setattr(watch, "look", look)
-    monkeypatch.setattr(watch_module, "RELAYS_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "poll", look)
+    monkeypatch.setattr(watch_module, "RELAYS_POLL_SECONDS", 0.0)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(watch.watch())

@@ -176,7 +176,7 @@ def test_what_was_read_long_ago_is_not_believed(watch: ReleaseWatch, clock: list
 
 
 def may_take(watch: ReleaseWatch) -> bool:
-    asyncio.run(watch.look())
+    asyncio.run(watch.poll())
     return not watch.troubles()
 
 
@@ -195,7 +195,7 @@ def test_an_older_worker_waits_for_a_run_that_it_knows_and_until_the_newer_ones_
     clock[0] += SEEN_SECONDS - 3
     assert not may_take(watch)
     clock[0] += 3
-    asyncio.run(watch.look())
+    asyncio.run(watch.poll())
     assert may_take(watch)
     assert temporal.done == []
 
@@ -219,17 +219,17 @@ def test_a_run_that_nobody_left_knows_is_ended_and_a_new_one_begun(clock: list[f
 def test_a_run_is_asked_again_until_it_keeps_what_all_know(clock: list[float]) -> None:
     temporal = Temporal(RELEASE)
     watch = watching(temporal, Presence(Known(RELEASE - 1, RELEASE)), clock)
-    asyncio.run(watch.look())
-    asyncio.run(watch.look())
+    asyncio.run(watch.poll())
+    asyncio.run(watch.poll())
     assert temporal.done == [("renew", RELEASE - 1)]
     clock[0] += FRESH_SECONDS
-    asyncio.run(watch.look())
+    asyncio.run(watch.poll())
     assert temporal.done == 2 * [("renew", RELEASE - 1)]
     temporal.release = RELEASE - 1
     clock[0] += FRESH_SECONDS
-    asyncio.run(watch.look())
+    asyncio.run(watch.poll())
     clock[0] += FRESH_SECONDS
-    asyncio.run(watch.look())
+    asyncio.run(watch.poll())
     assert len(temporal.done) == 2
 
 
@@ -237,12 +237,12 @@ def test_a_run_that_goes_on_as_it_is_is_asked_more_and_more_rarely_and_a_new_one
     temporal = Temporal(RELEASE - 1)
     watch = watching(temporal, Presence(Known(RELEASE, RELEASE)), clock)
     for _ in range(3600 // 6):
-        asyncio.run(watch.look())
+        asyncio.run(watch.poll())
         clock[0] += FRESH_SECONDS
     asked = len(temporal.done)
     assert 6 < asked < 15
     temporal.run_id = "the next run"
-    asyncio.run(watch.look())
+    asyncio.run(watch.poll())
     assert len(temporal.done) == asked + 1
 
 
@@ -262,7 +262,7 @@ def test_a_run_that_temporal_does_not_show_keeps_a_worker_from_the_others_for_a_
     temporal.hidden = workflow_id("north")
     watch = watching(temporal, presence, clock)
     with pytest.raises(RPCError):
-        asyncio.run(watch.look())
+        asyncio.run(watch.poll())
     clock[0] += RUN_UNREAD_SECONDS_MAX
     assert may_take(watch)
     assert "beginning without knowing which release the writer of north keeps: no server" in caplog.text
@@ -273,11 +273,11 @@ def test_a_run_is_waited_for_from_when_temporal_shows_the_others_again(clock: li
     temporal.is_away = True
     watch = watching(temporal, Presence(Known(RELEASE, RELEASE), ("oldhost", "north")), clock)
     with pytest.raises(RPCError):
-        asyncio.run(watch.look())
+        asyncio.run(watch.poll())
     clock[0] += RUN_UNREAD_SECONDS_MAX
     temporal.is_away, temporal.hidden = False, workflow_id("north")
     with pytest.raises(RPCError):
-        asyncio.run(watch.look())
+        asyncio.run(watch.poll())
 
 
 def test_a_temporal_that_shows_no_run_at_all_keeps_a_worker_waiting(clock: list[float]) -> None:
@@ -286,7 +286,7 @@ def test_a_temporal_that_shows_no_run_at_all_keeps_a_worker_waiting(clock: list[
     watch = watching(temporal, Presence(Known(RELEASE, RELEASE), ("oldhost", "north")), clock)
     for _ in range(2):
         with pytest.raises(RPCError):
-            asyncio.run(watch.look())
+            asyncio.run(watch.poll())
         clock[0] += RUN_UNREAD_SECONDS_MAX
     assert watch.troubles() != {}
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine
 
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.transactions import look, run_in_transaction
+from oldhost_sync.store.transactions import poll, run_in_transaction
 from tests.conformance.private_mariadb import private_mariadb
 
 pytestmark = pytest.mark.mariadb
@@ -32,8 +32,8 @@ def own_id(connection: Connection) -> int:
 
 
 def test_a_look_is_one_statement(looks: Engine) -> None:
-    first = look(looks, questions)
-    assert look(looks, questions) - first == 1
+    first = poll(looks, questions)
+    assert poll(looks, questions) - first == 1
 
 
 def test_a_transaction_of_one_read_takes_more_than_a_look(engine: Engine) -> None:
@@ -45,27 +45,27 @@ def test_a_look_sees_what_was_committed_since_the_last_one(engine: Engine, looks
     def hosts(connection: Connection) -> list[str]:
         return list(connection.exec_driver_sql("SELECT host FROM relay_lease ORDER BY host").scalars())
 
-    assert look(looks, hosts) == []
+    assert poll(looks, hosts) == []
     with engine.begin() as connection:
         connection.exec_driver_sql("INSERT INTO relay_lease VALUES ('a', 'one', UTC_TIMESTAMP(6))")
-    assert look(looks, hosts) == ["a"]
+    assert poll(looks, hosts) == ["a"]
 
 
 def test_a_connection_that_was_lost_meanwhile_is_no_outage(engine: Engine, looks: Engine) -> None:
-    lost = look(looks, own_id)
+    lost = poll(looks, own_id)
     with engine.connect() as connection:
         connection.exec_driver_sql(f"KILL {lost}")
-    assert look(looks, own_id) != lost
+    assert poll(looks, own_id) != lost
 
 
 def test_a_server_that_is_away_is_an_outage_and_the_look_works_when_it_is_back() -> None:
     with private_mariadb() as server, server.fresh_database() as database:
         address = database.url.render_as_string(hide_password=False)
         looks = create_engine(address, pool_size=1, autocommit=True)
-        look(looks, own_id)
+        poll(looks, own_id)
         server.kill()
         with pytest.raises(DatabaseUnavailable):
-            look(looks, own_id)
+            poll(looks, own_id)
         server.start()
-        assert look(looks, own_id) > 0
+        assert poll(looks, own_id) > 0
         looks.dispose()

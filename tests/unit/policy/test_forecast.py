@@ -1,4 +1,4 @@
-"""The outlook: told before a promise breaks, and never because of a rate alone."""
+"""The forecast: told before a promise breaks, and never because of a rate alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from oldhost_sync.planner.question import live_arrivals, live_scenario
 from oldhost_sync.planner.rehearsal import rehearse
 from oldhost_sync.planner.scenario import Scenario
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, PriorityClass
-from oldhost_sync.policy.forecast.forecast import Arrivals, Backlog, Forecast, outlook
+from oldhost_sync.policy.forecast.forecast import Arrivals, Backlog, Forecast, make_forecast
 from oldhost_sync.policy.forecast.rates import urgent
 from oldhost_sync.policy.machine.actions import Send, WriterCondition
 from oldhost_sync.policy.machine.conditions import conditions
@@ -143,12 +143,12 @@ def test_a_rate_that_rises_alone_is_no_alarm() -> None:
 
 
 def walked(txn: list[int], lww: list[int], txn_per_s: float = 0.0) -> Forecast:
-    """The outlook on changes of these ages (s), at 400 ms."""
+    """The forecast of changes of these ages (s), at 400 ms."""
     lanes = Ages(), Ages()
     for lane, ages_s in zip(lanes, (txn, lww), strict=True):
         lane.fill([(START_MS - 1000 * age_s, START_MS - 1000 * age_s) for age_s in ages_s])
     backlog = Backlog(*lanes, [], 0, 0, 400.0, 3)
-    return outlook(backlog, Arrivals(txn=txn_per_s), START_MS)
+    return make_forecast(backlog, Arrivals(txn=txn_per_s), START_MS)
 
 
 def test_what_age_brings_before_the_others_breaks_no_promise() -> None:
