@@ -22,6 +22,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.oldhost.errors import check
 from oldhost_sync.oldhost.ledger import Reservation
 from oldhost_sync.policy.changes import ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
@@ -327,12 +328,16 @@ def _refusals(connection: Connection, host: str) -> dict[tuple[str, str], Refusa
     return found
 
 
+def _refusals_of(connection: Connection, host: str, change: Any) -> Refusals:
+    return _refusals(connection, host).get((change.entity_type, change.entity_id), Refusals())
+
+
 def forget_tries(connection: Connection, host: str, change: Any, why: str = DECIDED) -> None:
     """An operator has decided about a change, and `why` its tries are not counted: its entity begins anew."""
-    refused = _refusals(connection, host).get((change.entity_type, change.entity_id), Refusals())
+    refused = _refusals_of(connection, host, change)
     connection.exec_driver_sql(_FORGET_TRIES, (why, host, change.id, APART))
-    for each in refused.change_ids:
-        connection.exec_driver_sql(_FORGET_TRIES, (DECIDED, host, each, APART))
+    for change_id in refused.change_ids:
+        connection.exec_driver_sql(_FORGET_TRIES, (DECIDED, host, change_id, APART))
 
 
 def set_apart(
@@ -352,7 +357,7 @@ def set_apart(
     connection.exec_driver_sql(_LOOK_FOR_THEM, (expected, REMEMBERED_SECONDS, host))
     counted = connection.exec_driver_sql(_TRIES, (last_used, host, row.change_id, APART)).one()
     own, passed = int(counted.tries), int(counted.passed)
-    refused = _refusals(connection, host).get((row.entity_type, row.entity_id), Refusals())
+    refused = _refusals_of(connection, host, row)
     tries = max(own, refused.tries)
     if row.priority_class == PriorityClass.LWW:  # each newer state is the entity's next try
         own, passed = tries, max(passed, sum(nonce <= last_used for nonce in refused.nonces))
@@ -367,10 +372,8 @@ def set_apart(
 
 def _give_up_nonce(connection: Connection, host: str, nonce: int, change_id: int, why: str) -> None:
     """Take an unused nonce from its operation. Those marked behind it wait again, too: a gap would be left."""
-    connection.exec_driver_sql(sql.ARCHIVE_ONE, (why, host, nonce, change_id))
-    connection.exec_driver_sql(sql.DELETE_ONE, (host, nonce))
-    connection.exec_driver_sql(sql.ARCHIVE_SENT_BEYOND, (_BEHIND, host, nonce))
-    connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (host, nonce))
+    sql.archive(connection, host, sql.ONE, (nonce, change_id), why)
+    sql.archive(connection, host, sql.SENT_BEYOND, (nonce,), _BEHIND)
 
 
 def waits_apart(connection: Connection, host: str, change_id: int) -> bool:
@@ -382,8 +385,7 @@ def rest_of_pause_ms(connection: Connection, host: str, change: Any) -> int | No
     """How long the change still waits apart (0: until its next turn); None: it does not."""
     if not waits_apart(connection, host, change.id):
         return None
-    refused = _refusals(connection, host).get((change.entity_type, change.entity_id), Refusals())
-    return refused.left_ms(change.id, change.priority_class)
+    return _refusals_of(connection, host, change).left_ms(change.id, change.priority_class)
 
 
 def _another_emergency_waits(connection: Connection, host: str, row: Any) -> bool:
@@ -396,14 +398,37 @@ def others_of(connection: Connection, host: str, row: Any) -> list[Any]:
     return list(connection.exec_driver_sql(_OTHERS, (host, row.nonce, row.change_id, *reasons)).all())
 
 
-def end_others(connection: Connection, host: str, others: list[Any], expected: int) -> list[ChangeResult]:
+def end_used(
+    connection: Connection,
+    host: str,
+    row: Any,
+    others: list[Any],
+    expected: int,
+    *,
+    otherwise: str = UNCONFIRMED,
+    numbered: bool = False,
+) -> list[ChangeResult]:
+    """Record how an operation in doubt ended whose nonce is used, and how the `others` that had it: their fates.
+    `otherwise`: as for :func:`used`; `numbered`: as for :func:`record_fate`.
+    """
+    ended = used(row, otherwise, shared=bool(others))
+    completed = connection.exec_driver_sql(sql.COMPLETE_FOUND, (ended.status, shortened(ended.answer), host, row.nonce))
+    check(completed.rowcount == 1, f"nonce {row.nonce} was not SENT")
+    record_fate(connection, host, ended.ending, numbered=numbered)
+    return [ended.fate, *_end_others(connection, host, others, expected)]
+
+
+def _end_others(connection: Connection, host: str, others: list[Any], expected: int) -> list[ChangeResult]:
     """Their nonce is used, and no answer says by which: those without a fate are unsure. One that has got another
     nonce loses that, or it could be applied twice; unless OldHost has used that one, too.
     """
     fates = []
     for other in others:
-        if other.outcome is not None or not _loses_its_nonce(connection, host, other, expected):
+        if other.outcome is not None or not _can_be_unsure(connection, host, other, expected):
             continue
+        if other.now_bound is not None:
+            _give_up_nonce(connection, host, other.now_bound, other.change_id, _MAY_BE_DONE)
+            connection.exec_driver_sql(sql.SET_NEXT_NONCE, (other.now_bound, host))
         ending = Ending.unsure(other, f"{UNSURE}OldHost has used nonce {other.nonce}, which two operations had")
         if record_fate(connection, host, ending):
             why = "its nonce was used, and another operation had it, too"
@@ -411,13 +436,9 @@ def end_others(connection: Connection, host: str, others: list[Any], expected: i
     return fates
 
 
-def _loses_its_nonce(connection: Connection, host: str, other: Any, expected: int) -> bool:
-    """Whether the operation has no nonce any more."""
+def _can_be_unsure(connection: Connection, host: str, other: Any, expected: int) -> bool:
+    """Whether the operation has no nonce, or one that it can give up."""
     if other.now_bound is None:
         return True
-    doubts = connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()
-    if other.now_bound < expected or len(doubts) > _IN_DOUBT_MAX:
-        return False
-    _give_up_nonce(connection, host, other.now_bound, other.change_id, _MAY_BE_DONE)
-    connection.exec_driver_sql(sql.SET_NEXT_NONCE, (other.now_bound, host))
-    return True
+    in_doubt = connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()
+    return bool(other.now_bound >= expected and len(in_doubt) <= _IN_DOUBT_MAX)

@@ -31,7 +31,7 @@ from oldhost_sync.oldhost.expected_nonce import STALE_SECONDS_MAX
 from oldhost_sync.oldhost.ledger import Count
 from oldhost_sync.policy.limits import RESOLVED_AT_OPENING_MAX, SENT_AGAIN_MAX
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.fates import ADOPTED, end_others, others_of, record_fate, shortened, used
+from oldhost_sync.store.ledger.fates import ADOPTED, end_used, others_of, shortened
 from oldhost_sync.store.ledger.statements import LedgerRow
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, FORGET_FROM
 
@@ -133,8 +133,6 @@ _SENT_AGAIN_FROM = (
     "answer = 'to be sent again by an operator''s decision', sent_at = COALESCE(sent_at, UTC_TIMESTAMP(6)) "
     "WHERE host = %s AND nonce >= %s"
 )
-_ARCHIVE_FROM = f"{sql.ARCHIVE} nonce >= %s"
-_DELETE_FROM = "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s"
 # For keys with an operation in doubt below `expected`: OldHost's state is unknown, so no change counts as equal to it.
 _FORGET_STATES_IN_DOUBT = (
     "UPDATE applied_states SET payload_hash = '' WHERE host = %s AND (entity_type, entity_id, event_type) IN "
@@ -147,10 +145,8 @@ _DOUBTS = (
     "status = 'SENT' AND nonce < %s AND sends <= %s "
     f"AND NOT (nonce = %s AND COALESCE(answer, '') = '{sql.CALLED_A_REPLAY}')"
 )
-_ARCHIVE_DOUBTS = f"{sql.ARCHIVE} {_DOUBTS}"
 # Marked but never written, because the operation before it was not answered.
 _RELEASE_UNWRITTEN_FROM = "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s AND status = 'SENT' AND sends = 0"
-_DELETE_DOUBTS = f"DELETE FROM nonce_requests WHERE host = %s AND {_DOUBTS}"
 
 
 def resolve(connection: Connection, host: str, ledger: LedgerRow, mode: str, count: Count) -> str:
@@ -242,7 +238,7 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
     if ledger.count_fell_at is not None or not resend:
         lost = ledger.last_applied_nonce - expected + 1
         connection.exec_driver_sql(_FORGET_STATES_FROM, (expected - 1, *since))
-        _archive_from(connection, host, expected, "OldHost's count was adopted")
+        sql.archive(connection, host, "nonce >= %s", (expected,), "OldHost's count was adopted")
         connection.exec_driver_sql(_COUNT_FROM, (expected - 1, expected, host))
         which = "that it called applied" if ledger.count_fell_at is not None else "that it lost"
         return f"OldHost's count is adopted: {lost} operations {which} are not sent again"
@@ -254,11 +250,11 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
     connection.exec_driver_sql(_FORGET_APPLIED_FROM, since)
     if as_they_were:
         # The archive keeps when each was sent and answered before.
-        connection.exec_driver_sql(_ARCHIVE_FROM, ("sent again by an operator's decision", *since))
+        connection.exec_driver_sql(f"{sql.ARCHIVE}nonce >= %s", ("sent again by an operator's decision", *since))
         connection.exec_driver_sql(_SENT_AGAIN_FROM, since)
         connection.exec_driver_sql(_COUNT_FROM, (expected - 1, highest + 1, host))
     else:
-        _archive_from(connection, host, expected, "OldHost went back; its change waits again")
+        sql.archive(connection, host, "nonce >= %s", (expected,), "OldHost went back; its change waits again")
         connection.exec_driver_sql(_COUNT_FROM, (expected - 1, expected, host))
     how = "are sent again as they were" if as_they_were else "wait again and get new nonces"
     return f"{rows} operations from nonce {expected} on {how}"
@@ -269,31 +265,15 @@ def _went_forward(connection: Connection, host: str, expected: int, *, resend: b
     doubts = (expected, SENDS_ANY, NO_NONCE) if resend else (expected, 0, expected - 1)
     connection.exec_driver_sql(_FORGET_STATES_IN_DOUBT, (host, host, expected))
     why = "sent again by an operator's decision" if resend else "each of its sends was refused"
-    again = connection.exec_driver_sql(_ARCHIVE_DOUBTS, (why, host, *doubts)).rowcount
-    connection.exec_driver_sql(_DELETE_DOUBTS, (host, *doubts))
+    again = sql.archive(connection, host, _DOUBTS, doubts, why)
     if again:  # those after it have lower nonces than its new one, and would overtake it
         connection.exec_driver_sql(_RELEASE_UNWRITTEN_FROM, (host, expected))
-    applied = _count_as_applied(connection, host, expected)
+    applied = [row for row in connection.exec_driver_sql(sql.SENT_ROWS, (host,)) if row.nonce < expected]
+    for row in applied:
+        end_used(connection, host, row, others_of(connection, host, row), expected, otherwise=ADOPTED)
     highest = connection.exec_driver_sql(sql.HIGHEST_NONCE, (host,)).scalar() or 0
     connection.exec_driver_sql(_COUNT_FROM, (expected - 1, max(highest + 1, expected), host))
-    return f"the count continues at nonce {expected}; {applied} in doubt count as applied, {again} wait again"
-
-
-def _count_as_applied(connection: Connection, host: str, expected: int) -> int:
-    doubts = [row for row in connection.exec_driver_sql(sql.SENT_ROWS, (host,)) if row.nonce < expected]
-    for row in doubts:
-        others = others_of(connection, host, row)
-        found = used(row, ADOPTED, shared=bool(others))
-        values = (found.status, shortened(found.answer), host, row.nonce)
-        connection.exec_driver_sql(sql.COMPLETE_FOUND, values)
-        record_fate(connection, host, found.ending)
-        end_others(connection, host, others, expected)
-    return len(doubts)
-
-
-def _archive_from(connection: Connection, host: str, expected: int, why: str) -> None:
-    connection.exec_driver_sql(_ARCHIVE_FROM, (why, host, expected))
-    connection.exec_driver_sql(_DELETE_FROM, (host, expected))
+    return f"the count continues at nonce {expected}; {len(applied)} in doubt count as applied, {again} wait again"
 
 
 # ------------------------------------------------------------------------------------------------- a cause that is gone

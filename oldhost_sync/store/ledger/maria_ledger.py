@@ -241,7 +241,7 @@ class MariaLedger:
         values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
         if sent.sends and not again:  # keep when it was sent before, and how that ended
             kept = ("sent again: its earlier result was not known", self._host, sent.nonce, sent.change_id)
-            connection.exec_driver_sql(sql.ARCHIVE_ONE, kept)
+            connection.exec_driver_sql(f"{sql.ARCHIVE}{sql.ONE}", kept)
         if connection.exec_driver_sql(sql.MARK_SENT, values).rowcount == 1:
             return
         status = connection.exec_driver_sql(sql.STATUS_OF, (self._host, sent.nonce)).scalar()
@@ -296,16 +296,13 @@ class MariaLedger:
         operation = answered.operation
         values = ("FAILED", answered.ago_us, shortened(reason), self._host, operation.nonce, epoch)
         connection.exec_driver_sql(sql.COMPLETE, values)
-        kept = connection.exec_driver_sql(
-            sql.ARCHIVE_ONE, ("its nonce was not consumed", self._host, operation.nonce, operation.change_id)
-        )
-        check(kept.rowcount == 1, f"nonce {operation.nonce} is not in the ledger, so it can't be released")
-        connection.exec_driver_sql(sql.DELETE_ONE, (self._host, operation.nonce))
+        which = (operation.nonce, operation.change_id)
+        archived = sql.archive(connection, self._host, sql.ONE, which, "its nonce was not consumed")
+        check(archived == 1, f"nonce {operation.nonce} is not in the ledger, so it can't be released")
         self._release_beyond(connection, operation.nonce, "the nonce before it was not consumed")
 
     def _release_beyond(self, connection: Connection, nonce: int, reason: str) -> None:
-        connection.exec_driver_sql(sql.ARCHIVE_SENT_BEYOND, (reason, self._host, nonce))
-        connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (self._host, nonce))
+        sql.archive(connection, self._host, sql.SENT_BEYOND, (nonce,), reason)
         connection.exec_driver_sql(sql.RELEASE_RESERVED_BEYOND, (self._host, nonce))
 
     # ------------------------------------------------------------------------------------------ bans and halts

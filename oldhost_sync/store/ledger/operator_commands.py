@@ -45,8 +45,6 @@ CONFIRM_CHANGE = (
     f"{AT_ONCE}UPDATE outbox_events SET outcome = 'APPLIED', processed_at = UTC_TIMESTAMP(6), error = NULL, "
     f"fate_sequence = {SEQUENCE} WHERE id = %s AND outcome = 'DEAD' AND unproven = 1"
 )
-_ARCHIVE_OF_CHANGE = f"{sql.ARCHIVE} change_id = %s"
-_DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %s"
 # A decision is repeated within minutes, so only the last day is searched.
 _DECISION = (
     "SELECT JSON_VALUE(detail, '$.message') AS message, JSON_VALUE(detail, '$.apart') AS apart FROM operator_audit "
@@ -139,8 +137,7 @@ def _retry(connection: Connection, act: OperatorAct) -> ActRecorded:
     row = _undecided(connection, act)
     if isinstance(row, ActRecorded):
         return row
-    connection.exec_driver_sql(_ARCHIVE_OF_CHANGE, (RETRIED, act.host, act.change_id))
-    connection.exec_driver_sql(_DELETE_OF_CHANGE, (act.host, act.change_id))
+    sql.archive(connection, act.host, "change_id = %s", (act.change_id,), RETRIED)
     forget_tries(connection, act.host, row, RETRIED)
     if row.outcome is None:
         return _decided(act, row, f"change {act.change_id} is tried at once")

@@ -24,7 +24,7 @@ from oldhost_sync.oldhost.errors import check
 from oldhost_sync.oldhost.ledger import BOUND_MAX, InDoubt, Reconciled, TakenOver
 from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.fates import end_others, others_of, record_fate, set_apart, shortened, used
+from oldhost_sync.store.ledger.fates import end_used, others_of, set_apart, shortened
 from oldhost_sync.store.ledger.halt import carry_out, mismatch_of, objection, show, stale, too_many
 from oldhost_sync.store.ledger.statements import lock
 from oldhost_sync.store.outbox.outstanding_changes import as_ref
@@ -184,20 +184,13 @@ def _end_used(
     used_up = [row for row in sent if row.nonce < expected]
     if not used_up:
         return [], sent
-    fates = [fate for row in used_up for fate in _found_used(connection, host, epoch, row, expected)]
+    fates = []
+    for row in used_up:
+        others = others_of(connection, host, row)
+        advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, host, epoch, row.nonce - 1))
+        check(advanced.rowcount == 1, f"nonce {row.nonce} is not the next to be used up")
+        fates += end_used(connection, host, row, others, expected, numbered=True)
     return fates, list(connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all())
-
-
-def _found_used(connection: Connection, host: str, epoch: int, row: sql.SentRow, expected: int) -> list[ChangeResult]:
-    """OldHost expects a later nonce: the operation in doubt has used its own, or one that had the nonce before."""
-    others = others_of(connection, host, row)
-    found = used(row, shared=bool(others))
-    advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, host, epoch, row.nonce - 1))
-    check(advanced.rowcount == 1, f"nonce {row.nonce} is not the next to be used up")
-    values = (found.status, shortened(found.answer), host, row.nonce)
-    check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
-    record_fate(connection, host, found.ending, numbered=True)
-    return [found.fate, *end_others(connection, host, others, expected)]
 
 
 def complete_halt(connection: Connection, host: str, epoch: int, expected: int) -> str:

@@ -4,6 +4,7 @@ session whose epoch is stale.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from sqlalchemy.engine import Connection, Row
@@ -153,9 +154,8 @@ ARCHIVE = (
     f"INSERT INTO nonce_requests_archive ({_KEPT}, archived_at, reason) "
     f"SELECT {_KEPT}, UTC_TIMESTAMP(6), %s FROM nonce_requests WHERE host = %s AND "
 )
-ARCHIVE_ONE = f"{ARCHIVE} nonce = %s AND change_id = %s"
-ARCHIVE_SENT_BEYOND = f"{ARCHIVE} nonce > %s AND status = 'SENT'"
-DELETE_SENT_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'SENT'"
+# Which rows: for :func:`archive`.
+ONE, SENT_BEYOND = "nonce = %s AND change_id = %s", "nonce > %s AND status = 'SENT'"
 RELEASE_RESERVED_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'RESERVED'"
 # Marking counts as a send before the first byte is written, so `sends` 1 is allowed: the caller that gives it back
 # guarantees that no byte was written.
@@ -164,7 +164,6 @@ MAY_BE_WRITTEN_BEYOND = (
     "AND (status IN ('APPLIED', 'FAILED', 'UNSURE') OR sends > 1)"
 )
 STATUS_OF = "SELECT status FROM nonce_requests WHERE host = %s AND nonce = %s"
-DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 
 # -------------------------------------------------------------------------------------------------------------- changes
 
@@ -183,6 +182,13 @@ FATES = (
     "FROM outbox_events o "
     f"{LEDGER_ROW}{JOIN_PENDING} WHERE o.host = %s AND o.id IN ({{ids}}) ORDER BY o.id"
 )
+
+
+def archive(connection: Connection, host: str, which: str, values: Sequence[object], why: str) -> int:
+    """Move rows of the ledger into its archive; returns how many. `which`: an SQL condition, with `values`."""
+    archived = connection.exec_driver_sql(f"{ARCHIVE}{which}", (why, host, *values)).rowcount
+    connection.exec_driver_sql(f"DELETE FROM nonce_requests WHERE host = %s AND {which}", (host, *values))
+    return archived
 
 
 # ------------------------------------------------------------------------------------------------------- the first step

@@ -13,7 +13,7 @@ from tests.mutants.levels import (
 )
 from tests.mutants.mutant import Mutant, Patch
 
-SETTING_APART = "oldhost_sync/store/ledger/fates.py"
+FATES = "oldhost_sync/store/ledger/fates.py"
 OPERATOR_COMMANDS = "oldhost_sync/store/ledger/operator_commands.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 MISMATCH = "oldhost_sync/store/ledger/halt.py"
@@ -25,17 +25,17 @@ MUTANTS = (
     # ----------------------------------------------------------------------------------------------- what waits apart
     Mutant(
         "an emergency waits for the second lost answer of another unit",
-        (Patch(SETTING_APART, " or (row.sends and _another_emergency_waits(connection, host, row))", ""),),
+        (Patch(FATES, " or (row.sends and _another_emergency_waits(connection, host, row))", ""),),
         levels=(APART,),
     ),
     Mutant(
         "an operation that may have used the number before is sent under another one",
-        (Patch(SETTING_APART, "or not _loses_its_nonce(connection, host, other, expected):", "or other.now_bound is not None:"),),
+        (Patch(FATES, "or not _can_be_unsure(connection, host, other, expected):", "or other.now_bound is not None:"),),
         levels=(APART,),
     ),
     Mutant(
         "a change is decided about while it has a nonce",
-        (Patch(SETTING_APART, '    "AND a.change_id = %s AND a.reason = %s AND NOT EXISTS (SELECT 1 FROM nonce_requests r "\n    "WHERE r.host = a.host AND r.change_id = a.change_id) LIMIT 1"', '    "AND a.change_id = %s AND a.reason = %s LIMIT 1"'),),
+        (Patch(FATES, '    "AND a.change_id = %s AND a.reason = %s AND NOT EXISTS (SELECT 1 FROM nonce_requests r "\n    "WHERE r.host = a.host AND r.change_id = a.change_id) LIMIT 1"', '    "AND a.change_id = %s AND a.reason = %s LIMIT 1"'),),
         levels=(APART,),
     ),
     Mutant(
@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         "the pauses of what waits apart end with the writer's run",
-        (Patch(SETTING_APART, "        return left_ms > 0\n", "        return False\n"),),
+        (Patch(FATES, "        return left_ms > 0\n", "        return False\n"),),
         levels=(APART,),
     ),
     Mutant(
@@ -81,12 +81,12 @@ MUTANTS = (
     ),
     Mutant(
         "a newer state of what waits apart begins its own tries",
-        (Patch(SETTING_APART, "    if row.priority_class == PriorityClass.LWW:  # each", "    if False:  # each"),),
+        (Patch(FATES, "    if row.priority_class == PriorityClass.LWW:  # each", "    if False:  # each"),),
         levels=(APART,),
     ),
     Mutant(
         "what a unit was refused before it took something counts",
-        (Patch(SETTING_APART, '"AND n.entity_id = o.entity_id), 0)"', '"AND n.entity_id = o.entity_id AND FALSE), 0)"'),),
+        (Patch(FATES, '"AND n.entity_id = o.entity_id), 0)"', '"AND n.entity_id = o.entity_id AND FALSE), 0)"'),),
         levels=(APART,),
     ),
     Mutant(
@@ -96,17 +96,17 @@ MUTANTS = (
     ),
     Mutant(
         "what waits apart waits longer when the database's clock was set back",
-        (Patch(SETTING_APART, "return max(0, left) if self.ms_ago >= 0 else 0", "return max(0, left)"),),
+        (Patch(FATES, "return max(0, left) if self.ms_ago >= 0 else 0", "return max(0, left)"),),
         levels=(APART_PAUSES, APART),
     ),
     Mutant(
         "what is marked behind an operation that gives up its number keeps its own",
-        (Patch(SETTING_APART, "    connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (host, nonce))\n", ""),),
+        (Patch(FATES, "    sql.archive(connection, host, sql.SENT_BEYOND, (nonce,), _BEHIND)\n", ""),),
         levels=(APART,),
     ),
     Mutant(
         "what a resolve has bound again gives up its number",
-        (Patch(SETTING_APART, "    if not waiting or len(waiting) > _IN_DOUBT_MAX:\n", "    if not waiting:\n"),),
+        (Patch(FATES, "    if not waiting or len(waiting) > _IN_DOUBT_MAX:\n", "    if not waiting:\n"),),
         levels=(APART,),
     ),
     Mutant(

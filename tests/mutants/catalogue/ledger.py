@@ -18,9 +18,7 @@ from tests.mutants.mutant import Mutant, Patch
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 FENCE = "oldhost_sync/store/ledger/statements.py"
-COMPLETION = "oldhost_sync/store/ledger/fates.py"
-SETTING_APART = "oldhost_sync/store/ledger/fates.py"
-USED = "oldhost_sync/store/ledger/fates.py"
+FATES = "oldhost_sync/store/ledger/fates.py"
 RESOLUTION = "oldhost_sync/store/ledger/halt.py"
 LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
 
@@ -37,27 +35,27 @@ MUTANTS = (
     ),
     Mutant(
         "a refused operation keeps its nonce",
-        (Patch(SETTING_APART, "    if not gives_up:\n", "    if True:\n"),),
+        (Patch(FATES, "    if not gives_up:\n", "    if True:\n"),),
         levels=(APART,),
     ),
     Mutant(
         "a lost answer gives the nonce away at once",
-        (Patch(SETTING_APART, "row.refused or row.sends > 1 or", "row.refused or row.sends or"),),
+        (Patch(FATES, "row.refused or row.sends > 1 or", "row.refused or row.sends or"),),
         levels=(APART,),
     ),
     Mutant(
         "a nonce that two operations had proves the last one applied",
-        (Patch(RECONCILIATION, "found = used(row, shared=bool(others))", "found = used(row)"),),
+        (Patch(FATES, "ended = used(row, otherwise, shared=bool(others))", "ended = used(row, otherwise)"),),
         levels=(APART,),
     ),
     Mutant(
         "the operation that had the nonce before stays where it was",
-        (Patch(RECONCILIATION, "[found.fate, *end_others(connection, host, others, expected)]", "[found.fate]"),),
+        (Patch(FATES, "[ended.fate, *_end_others(connection, host, others, expected)]", "[ended.fate]"),),
         levels=(APART,),
     ),
     Mutant(
         "the body that a nonce had before is not kept",
-        (Patch(SETTING_APART, "    connection.exec_driver_sql(sql.ARCHIVE_ONE, (why, host, nonce, change_id))\n", ""),),
+        (Patch(FATES, "    sql.archive(connection, host, sql.ONE, (nonce, change_id), why)\n", '    connection.exec_driver_sql("DELETE FROM nonce_requests WHERE host = %s AND nonce = %s", (host, nonce))\n'),),
         levels=(APART,),
     ),
     Mutant(
@@ -72,32 +70,32 @@ MUTANTS = (
     ),
     Mutant(
         "a lost answer counts as one that said applied",
-        (Patch(COMPLETION, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True)", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN)"),),
+        (Patch(FATES, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True)", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN)"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
         "a used nonce whatever was answered counts as applied",
-        (Patch(USED, "    if not row.sends or row.said_send != row.sends:\n", "    if True:\n"),),
+        (Patch(FATES, "    if not row.sends or row.said_send != row.sends:\n", "    if True:\n"),),
         levels=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         "an answer of an earlier send decides about a later one",
-        (Patch(USED, "row.said_send != row.sends:", "not row.said_send:"),),
+        (Patch(FATES, "row.said_send != row.sends:", "not row.said_send:"),),
         levels=(USED_NONCE,),
     ),
     Mutant(
         "an unsure answer counts as a rejection",
-        (Patch(USED, "if 400 <= row.said_status < 500:", "if row.said_status:"),),
+        (Patch(FATES, "if 400 <= row.said_status < 500:", "if row.said_status:"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
         "a rejection of a form that we don't know counts as unsure",
-        (Patch(USED, "if 400 <= row.said_status < 500:", "if False:"),),
+        (Patch(FATES, "if 400 <= row.said_status < 500:", "if False:"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
         "an unsure change makes an equal one a no-op",
-        (Patch(COMPLETION, "    if ending.outcome is Outcome.APPLIED or ending.unproven:\n", "    if ending.outcome is Outcome.APPLIED:\n"),),
+        (Patch(FATES, "    if ending.outcome is Outcome.APPLIED or ending.unproven:\n", "    if ending.outcome is Outcome.APPLIED:\n"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
@@ -197,7 +195,7 @@ MUTANTS = (
     ),
     Mutant(
         "found applied: its state is believed",
-        (Patch(COMPLETION, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True)", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, unproven=True)"),),
+        (Patch(FATES, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True)", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, unproven=True)"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
