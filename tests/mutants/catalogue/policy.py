@@ -167,7 +167,7 @@ MUTANTS = (
     Mutant(
         "a ban is over when MariaDB's clock says so",
         (Patch("oldhost_sync/policy/machine/session.py", "if left_ms > 0 or now_ms - breaker.banned_at_ms < self._window_ms:", "if left_ms > 0:"),),
-        levels=(SIMULATION,),
+        levels=(UNIT,),
     ),
     Mutant(
         "events whose activity was ended by hand are forgotten",
