@@ -193,19 +193,30 @@ class Reports:
         self._is_begun = False
 
     def _next(self, now_ms: int) -> RecordConditions | None:
-        machine, last, now_unknown = self._machine, self._last, [*unknown(self._machine)]
-        kept = {each.kind: None for each in last.conditions if each.kind in now_unknown}
-        found = [each for each in conditions(machine, now_ms) if each.kind not in kept]
-        found = sorted([*found, *(each for each in last.conditions if each.kind in kept)], key=lambda each: each.cause)
-        kinds = {each.kind: None for each in found}
-        is_unproven = machine.counters.sessions == 0
-        left = [each for each in last.unknown if (is_unproven or each in now_unknown) and each not in kinds]
-        is_same = [each.cause for each in found] == [each.cause for each in last.conditions] and left == [*last.unknown]
-        is_equal = is_same and tuple(found) == last.conditions
-        if not self._events and (is_equal or (is_same and now_ms < self._at_ms + CONDITION_CHANGES_MS)):
+        current = self._current(now_ms)
+        if not self._events and not self._is_news(current, now_ms):
             return None
         events, self._events, self._at_ms = tuple(self._events.values()), {}, now_ms
-        return RecordConditions(tuple(found), tuple(left), events, max(last.sequence + 1, now_ms))
+        return replace(current, events=events, sequence=max(self._last.sequence + 1, now_ms))
+
+    def _current(self, now_ms: int) -> RecordConditions:
+        """What is the case; of the kinds that can't be judged now, what was recorded last."""
+        machine, last, unjudged = self._machine, self._last, [*unknown(self._machine)]
+        kept = {each.cause: each for each in last.conditions if each.kind in unjudged}
+        kinds_kept = {each.kind: None for each in kept.values()}
+        found = {each.cause: each for each in conditions(machine, now_ms) if each.kind not in kinds_kept}
+        listed = sorted((kept | found).values(), key=lambda each: each.cause)
+        kinds = {each.kind: None for each in listed}
+        is_unproven = machine.counters.sessions == 0
+        left = [kind for kind in last.unknown if (is_unproven or kind in unjudged) and kind not in kinds]
+        return RecordConditions(tuple(listed), tuple(left))
+
+    def _is_news(self, current: RecordConditions, now_ms: int) -> bool:
+        """Whether something has begun or ended, or words have changed for a while."""
+        last = self._last
+        if _causes(current) != _causes(last) or current.unknown != last.unknown:
+            return True
+        return current.conditions != last.conditions and now_ms >= self._at_ms + CONDITION_CHANGES_MS
 
     def number_above(self, sequence: int) -> None:
         """MariaDB has lists up to this number: an earlier run's, perhaps by a clock that was ahead of today's. Without
@@ -225,6 +236,10 @@ class Reports:
             "under_way": asdict(self._under_way) if self._under_way else None,
             "events": [asdict(event) for event in self._events.values()],
         }
+
+
+def _causes(told: RecordConditions) -> list[str]:
+    return [each.cause for each in told.conditions]
 
 
 def _read(carried: dict[str, Any]) -> RecordConditions:
