@@ -26,7 +26,7 @@ from oldhost_sync.store.ledger.operator_commands import CONFIRM_CHANGE, DISCARD_
 from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING
 from oldhost_sync.store.read.entities import not_synced
 from tests.simulation import fields
-from tests.simulation.database import PlainEngine
+from tests.simulation.database import Database, PlainEngine
 from tests.simulation.first_come import FirstCome
 
 LEGAL = {
@@ -406,12 +406,17 @@ class Always:
         return decided
 
 
+def look_at_dead_letters(database: Database) -> None:
+    """As a relay does all the time: their alerts follow the outbox."""
+    with PlainEngine(database).connect() as connection:
+        keep_dead_letter_alerts(connection, "oldhost")  # type: ignore[arg-type]  # as much of a Connection as it uses
+        connection.commit()
+
+
 def after_healing(world: Any) -> list[str]:
     """What is wrong at the end; nothing, if all promises were kept."""
     wrong: list[str] = []
-    with PlainEngine(world.database).connect() as connection:  # as a relay does all the time
-        keep_dead_letter_alerts(connection, "oldhost")  # type: ignore[arg-type]  # as much of a Connection as it uses
-        connection.commit()
+    look_at_dead_letters(world.database)
     rows = world.database.rows(
         "SELECT id, idempotency_key, entity_type, entity_id, event_type, payload, priority_class, outcome, nonce "
         "FROM outbox_events ORDER BY id"

@@ -13,6 +13,7 @@ import pytest
 
 from tests.simulation.faults import NoFaults
 from tests.simulation.hub import EPOCH
+from tests.simulation.invariants import look_at_dead_letters
 from tests.simulation.roles import MARKER, Wish
 from tests.simulation.shape import Shape, Verdict
 from tests.simulation.world import World
@@ -102,6 +103,7 @@ class OddWorld(World):
         last = self.hub.now
         while True:
             self.hub.sleep(LOOK_EVERY_S)
+            look_at_dead_letters(self.database)
             fates = self.database.rows("SELECT COUNT(*) FROM outbox_events WHERE processed_at IS NOT NULL")[0][0]
             waits = self.database.rows(
                 "SELECT 1 FROM outbox_events WHERE processed_at IS NULL AND priority_class <> 'LWW' LIMIT 1"
