@@ -101,8 +101,7 @@ def open_sessions(connection: Connection, host: str, idle_seconds: float) -> lis
     """Who is signed in, by name, the newest first."""
     statement = f"SELECT token_name, created_at, seen_at, expires_at {_LASTING} ORDER BY token_name, created_at DESC"
     rows = connection.execute(text(statement), {"host": host, "idle": idle_seconds})
-    utc = [(row.token_name, *(each.replace(tzinfo=UTC) for each in row[1:])) for row in rows]
-    return [ConsoleSession(*each) for each in utc]
+    return [ConsoleSession(name, *(time.replace(tzinfo=UTC) for time in times)) for name, *times in rows]
 
 
 def end_sessions_of(connection: Connection, host: str, name: str) -> int:
@@ -121,9 +120,9 @@ def offer_link(connection: Connection, host: str, digest: bytes, holder: TokenHo
 
 def use_link(connection: Connection, host: str, digest: bytes) -> TokenHolder | None:
     """Whose link it was; None if there is none, it has expired, or was used before. It can't be used again."""
-    found = _holder(connection, _FIND_LINK, {"host": host, "digest": digest})
+    holder = _holder(connection, _FIND_LINK, {"host": host, "digest": digest})
     ended = connection.execute(text(_END.format(table=_LINKS)), {"host": host, "digest": digest})
-    return found if ended.rowcount == 1 else None
+    return holder if ended.rowcount == 1 else None
 
 
 def _keep(connection: Connection, table: str, host: str, digest: bytes, holder: TokenHolder) -> None:
@@ -218,8 +217,8 @@ def add_usage(connection: Connection, host: str, used: Mapping[str, Usage]) -> d
     if not rows:
         return {}
     values = tuple(value for row in rows for value in row)
-    found = connection.exec_driver_sql(_ADD.format(rows=", ".join([_ROW] * len(rows))), values)
-    return {token: (int(minute), Usage(*counts)) for token, minute, *counts in found}
+    added = connection.exec_driver_sql(_ADD.format(rows=", ".join([_ROW] * len(rows))), values)
+    return {token: (int(minute), Usage(*counts)) for token, minute, *counts in added}
 
 
 def usage_of_tokens(connection: Connection, host: str, minutes: int) -> list[TokenUsage]:

@@ -79,8 +79,8 @@ def storable(text: str, length_max: int) -> str:
     return _UNPRINTABLE.sub(_as_escape, text[:length_max])[:length_max]
 
 
-def _as_escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _as_escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
 def like_pattern(text: str, *, anywhere: bool = False) -> str:

@@ -215,10 +215,10 @@ def _context(given: dict[str, str]) -> ssl.SSLContext:
 
 
 def _is_on(name: str, value: str) -> bool:
-    found = _WORDS.get(value.lower())
-    if found is None:
+    is_on = _WORDS.get(value.lower())
+    if is_on is None:
         raise UnsuitableServer(f"the database address has {name}={value}; give it as true or false")
-    return found
+    return is_on
 
 
 # ------------------------------------------------------------------------------------------------------ demoted servers
@@ -343,10 +343,10 @@ def require(connection: Connection, hosts: Sequence[str]) -> None:
     """`hosts`: SYNC_HOST first. Raises SchemaTooOld or UnknownHost. Without our tables, the database's own error is
     raised.
     """
-    found = connection.execute(_REVISION).scalar() or "none"
-    if found < needed_revision() or found == "none":
+    revision = connection.execute(_REVISION).scalar() or "none"
+    if revision < needed_revision() or revision == "none":
         raise SchemaTooOld(
-            f"the database's schema is at revision {found}, and this release needs {needed_revision()}: "
+            f"the database's schema is at revision {revision}, and this release needs {needed_revision()}: "
             "run `oldhost-sync migrate` of this release first"
         )
     require_hosts(connection, hosts[:1], named_by="SYNC_HOST")

@@ -284,14 +284,14 @@ def _option_that_forbids(error: BaseException) -> str:
     original = error.orig if isinstance(error, DBAPIError) else error
     if error_code(error) != OPTION_FORBIDS or original is None:
         return ""
-    found = _OPTION.search(str(original.args[-1]))
-    return f"the server's option {found[1]} forbids it" if found and found[1] != "read-only" else ""
+    match = _OPTION.search(str(original.args[-1]))
+    return f"the server's option {match[1]} forbids it" if match and match[1] != "read-only" else ""
 
 
 def _missing_right(error: DBAPIError) -> str:
     """The right and the table that MariaDB's text names, but not the account, which is nobody's business."""
-    found = _DENIED.search(str(error.orig.args[-1])) if error.orig is not None and error.orig.args else None
-    return f": {found[1]} on {found[2]}" if found else ""
+    match = _DENIED.search(str(error.orig.args[-1])) if error.orig is not None and error.orig.args else None
+    return f": {match[1]} on {match[2]}" if match else ""
 
 
 def _refused_by_tls(error: DBAPIError) -> str:

@@ -156,9 +156,9 @@ def prune(connection: Connection, host: str, before: Horizon, *, rows: int, plac
         return Pruned(gone, True, PassPosition(ended[-1].processed_at, ended[-1].id))
     for table, index, condition in _OTHERS:
         query = f"SELECT id FROM {table} FORCE INDEX ({index}) WHERE host = :host AND {condition} LIMIT :rows"
-        found = [row.id for row in connection.execute(text(query), values)]
-        gone += _delete(connection, table, found)
-        more = more or len(found) == rows
+        ids = [row.id for row in connection.execute(text(query), values)]
+        gone += _delete(connection, table, ids)
+        more = more or len(ids) == rows
     return Pruned(gone, more, place)
 
 

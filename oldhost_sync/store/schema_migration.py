@@ -61,8 +61,10 @@ def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
 
 def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
     name = "oldhost-sync:migrate:" + str(connection.execute(text("SELECT LEFT(SHA1(DATABASE()), 16)")).scalar_one())
-    got = connection.execute(text("SELECT GET_LOCK(:name, :wait)"), {"name": name, "wait": LOCK_WAIT_SECONDS}).scalar()
-    if got != 1:
+    is_locked = connection.execute(
+        text("SELECT GET_LOCK(:name, :wait)"), {"name": name, "wait": LOCK_WAIT_SECONDS}
+    ).scalar()
+    if is_locked != 1:
         raise TransactionContended(
             "another `migrate` has been running for too long; SHOW PROCESSLIST shows what it waits for"
         )
@@ -70,16 +72,16 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
         connection.commit()
         config = _config()
         config.attributes["connection"] = connection
-        found = MigrationContext.configure(connection).get_current_revision() or ""
+        revision = MigrationContext.configure(connection).get_current_revision() or ""
         connection.commit()
-        if found > needed_revision():
+        if revision > needed_revision():
             logger.warning("the schema is newer than this release's %s: it stays as it is", needed_revision())
         else:
             _upgrade(connection, config)
         for host in hosts:
             seed_rules(connection, host)
         connection.commit()
-        return max(found, needed_revision())
+        return max(revision, needed_revision())
     finally:
         connection.rollback()
         connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})

@@ -201,10 +201,10 @@ class WorkerPresence:
     def others(self, connection: Connection) -> dict[str, Other]:
         """The other workers at work, by name."""
         values = {"hosts": self.hosts, "name": self._name, "silent_s": SILENT_SECONDS_MAX}
-        found = dict[str, Other]()
+        others = dict[str, Other]()
         for name, host, holds_lock in connection.execute(_OTHERS, values):
-            found.setdefault(name, Other([], bool(holds_lock))).hosts.append(host)
-        return found
+            others.setdefault(name, Other([], bool(holds_lock))).hosts.append(host)
+        return others
 
     def taken_by(self, connection: Connection, worker: str) -> list[str]:
         """The hosts, among those that this worker serves, whose session `worker` was the last to open."""

@@ -145,11 +145,11 @@ class ChangeBatch:
 
     def results(self, of_groups: Mapping[int, Result]) -> list[Result]:
         """One result for each item, in their order."""
-        found = {**of_groups, **self._alone}
+        answers = {**of_groups, **self._alone}
         for index, first in self._repeats.items():
-            answer = found[first]
-            found[index] = replace(answer, duplicate=True) if isinstance(answer, RecordedChange) else answer
-        return [found[index] for index in range(self._count)]
+            answer = answers[first]
+            answers[index] = replace(answer, duplicate=True) if isinstance(answer, RecordedChange) else answer
+        return [answers[index] for index in range(self._count)]
 
 
 def decide(group: Group, first_answer: FirstAnswer) -> Decision:
@@ -284,7 +284,9 @@ class BatchKeys:
         if not planned:
             return set()
         now = self._connection.exec_driver_sql("SELECT UTC_TIMESTAMP(6)").scalar_one().replace(tzinfo=UTC)
-        return {each.idempotency_key for each in planned if each.not_before is not None and each.not_before > now}
+        return {
+            change.idempotency_key for change in planned if change.not_before is not None and change.not_before > now
+        }
 
 
 def places_of(count: int) -> str:
@@ -373,8 +375,8 @@ def record_groups(connection: Connection, host: str, groups: Sequence[Group], wa
                 return recorder.record(groups)
         except KeysTaken as taken:
             recorder.keys.learn(taken.keys)
-        except StatesTooLarge as found:
-            recorder.too_large |= found.entities
+        except StatesTooLarge as error:
+            recorder.too_large |= error.entities
     raise TransactionContended(
         f"other requests used keys of this batch while it was recorded, {limits.BATCH_DECISIONS_MAX} times in a row"
     )
@@ -418,33 +420,35 @@ class _BatchRecorder:
         """
         units = sorted(entity for entity in entities if entity[0] == UNIT)
         others = sorted(entity for entity in entities if entity[0] != UNIT)
-        wanted = {shadow: some for shadow, some in ((UNIT_SHADOW, units), (ENTITY_SHADOW, others)) if some}
+        wanted = {
+            shadow: of_shadow for shadow, of_shadow in ((UNIT_SHADOW, units), (ENTITY_SHADOW, others)) if of_shadow
+        }
         if self._waits is LockWaits.FOR_ALL:
-            for shadow, some in wanted.items():
-                self._make(shadow, some, "")
+            for shadow, of_shadow in wanted.items():
+                self._make(shadow, of_shadow, "")
             return set()
-        existing = {shadow: self._existing(shadow, some, "") for shadow, some in wanted.items()}
-        for shadow, some in wanted.items():
-            missing = [entity for entity in some if entity not in existing[shadow]]
+        existing = {shadow: self._existing(shadow, of_shadow, "") for shadow, of_shadow in wanted.items()}
+        for shadow, of_shadow in wanted.items():
+            missing = [entity for entity in of_shadow if entity not in existing[shadow]]
             if missing:
                 self._make(shadow, missing, _SHORT_WAIT if self._waits is LockWaits.FOR_NEW else NO_WAIT)
         locked: set[Entity] = set()
-        for shadow, found in existing.items():
-            locked |= found - self._existing(shadow, sorted(found), " FOR UPDATE SKIP LOCKED")
+        for shadow, present in existing.items():
+            locked |= present - self._existing(shadow, sorted(present), " FOR UPDATE SKIP LOCKED")
         return locked
 
     def _existing(self, shadow: Shadow, entities: Sequence[Entity], locking: str) -> set[Entity]:
         """Those of the entities that have a row; type by type, as MariaDB uses no index range for pairs."""
-        found: set[Entity] = set()
-        for entity_type, some in groupby(entities, itemgetter(0)):
-            ids = [entity_id for _, entity_id in some]
+        existing: set[Entity] = set()
+        for entity_type, of_type in groupby(entities, itemgetter(0)):
+            ids = [entity_id for _, entity_id in of_type]
             *parents, _ = shadow.key_of(self._host, (entity_type, ids[0]))
             condition = " AND ".join(f"{name} = %s" for name in shadow.key[:-1])
             table = f"{shadow.table} FORCE INDEX (PRIMARY)"
             query = f"SELECT id FROM {table} WHERE {condition} AND id IN ({places_of(len(ids))}){locking}"
             rows = self._connection.exec_driver_sql(query, (*parents, *ids)).scalars()
-            found.update((entity_type, entity_id) for entity_id in rows)
-        return found
+            existing.update((entity_type, entity_id) for entity_id in rows)
+        return existing
 
     def _make(self, shadow: Shadow, entities: Sequence[Entity], lock_wait: str) -> None:
         values = tuple(value for entity in entities for value in shadow.key_of(self._host, entity))
@@ -459,7 +463,7 @@ class _BatchRecorder:
         return Decision(decision.results | refused, [])
 
     def _write(self, decisions: Sequence[Decision]) -> dict[int, Result]:
-        new = sorted((each for decision in decisions for each in decision.new), key=lambda each: each[0])
+        new = sorted((item for decision in decisions for item in decision.new), key=lambda item: item[0])
         if not new:
             return {}
         if self._waits is not LockWaits.FOR_ALL:

@@ -73,7 +73,7 @@ def submit_changes(
             # Each pass waits for a different group: the first one's row may stay locked for long.
             work.to_try, work.locked = [[*work.locked[1:], work.locked[0]]], []
             work.waits = LockWaits.FOR_FIRST
-    late = [*work.locked, *(group for some in work.to_try for group in some)]
+    late = [*work.locked, *(group for groups in work.to_try for group in groups)]
     work.fail(late, TransactionContended("other transactions hold a lock on the entity, or on a key of its changes"))
     return batch.results(work.results)
 
@@ -105,7 +105,7 @@ def _give_up(work: _Submission, groups: Sequence[Group], error: StoreError | DBA
     """Some changes are committed and must be reported so; the groups that are left were not tried, or not committed."""
     if isinstance(error, DBAPIError):
         error = DatabaseUnavailable(f"the database refused this transaction (MariaDB {error_code(error)})")
-    rest = [group for some in work.to_try for group in some] + work.locked
+    rest = [group for waiting in work.to_try for group in waiting] + work.locked
     work.fail(groups, error)
     work.fail(rest, DatabaseUnavailable("the database failed before this was recorded"))
     work.to_try, work.locked = [], []

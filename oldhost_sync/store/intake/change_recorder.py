@@ -156,7 +156,7 @@ def require_connection(connection: object) -> None:
     if isinstance(connection, Connection):
         return
     kind = type(connection)
-    names = [each.__name__ for each in kind.__mro__]
+    names = [base.__name__ for base in kind.__mro__]
     advice = next((_INSTEAD[name] for name in names if name in _INSTEAD), "the one of your transaction")
     raise TypeError(f"a change is recorded on an SQLAlchemy Connection, not on a {kind.__qualname__}: pass {advice}")
 

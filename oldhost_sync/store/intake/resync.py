@@ -181,22 +181,22 @@ def has_room(connection: Connection, host: str) -> bool:
 
 def next_share(connection: Connection, resync: Resync) -> ResyncStep:
     """What to record next: the states of the first entity after the cursor that has any to send; locks nothing."""
-    found: dict[tuple[str, str], Sequence[str]] = {}
+    to_send: dict[tuple[str, str], Sequence[str]] = {}
     seen = 0
     rows = _entities_after(connection, resync)
     for row in rows:
         seen += 1
         states = _sendable(connection, resync.host, row.entity_type, row.id, row.state)
         if states:
-            found[row.entity_type, row.id] = states
+            to_send[row.entity_type, row.id] = states
             break
     through = seen == len(rows) < ENTITIES_AT_ONCE
     if not resync.is_at_units:
         place = (rows[seen - 1].entity_type, rows[seen - 1].id) if seen else (resync.after_type, resync.after_id)
-        return ResyncStep(found, seen, place[0], place[1], is_last=through)
+        return ResyncStep(to_send, seen, place[0], place[1], is_last=through)
     if through:
-        return ResyncStep(found, seen, _AFTER_UNITS, "", is_last=resync.is_of_units)
-    return ResyncStep(found, seen, "", rows[seen - 1].id, is_last=False)
+        return ResyncStep(to_send, seen, _AFTER_UNITS, "", is_last=resync.is_of_units)
+    return ResyncStep(to_send, seen, "", rows[seen - 1].id, is_last=False)
 
 
 def mark_unknown(connection: Connection, host: str, entity: tuple[str, str], event_type: str) -> None:
@@ -215,7 +215,11 @@ def record_share(connection: Connection, resync: Resync, share: ResyncStep) -> i
     values: dict[str, Any] = {"id": resync.resync_id, "after_type": resync.after_type, "after_id": resync.after_id}
     if connection.execute(_LOCK, values).one_or_none() is None:
         return 0
-    ids = [each for entity, states in share.states.items() for each in _record(connection, resync, entity, states)]
+    ids = [
+        change_id
+        for entity, states in share.states.items()
+        for change_id in _record(connection, resync, entity, states)
+    ]
     moved = {"after_type": share.after_type, "after_id": share.after_id, "finished": share.is_last}
     counts = {"recorded": len(ids), "skipped": share.entities - len(share.states)}
     first_and_last = {"first": min(ids, default=None), "last": max(ids, default=None)}
@@ -229,7 +233,7 @@ def _record(connection: Connection, resync: Resync, entity: tuple[str, str], sta
     stored = connection.execute(statement, _of_entity(resync.host, *entity)).scalar()
     if stored is None:
         return []
-    still = [each for each in _sendable(connection, resync.host, *entity, stored) if each in states]
+    still = [event_type for event_type in _sendable(connection, resync.host, *entity, stored) if event_type in states]
     shown = json.loads(stored)
     ids = []
     for event_type in still:

@@ -43,10 +43,10 @@ def default_class(event_type: str) -> PriorityClass:
 
 def class_of(connection: Connection, host: str, event_type: str) -> PriorityClass:
     """The class a change of `event_type` would get now."""
-    found = connection.execute(
+    stored = connection.execute(
         select(event_rules.c.priority_class).where(event_rules.c.host == host, event_rules.c.event_type == event_type)
     ).scalar()
-    return default_class(event_type) if found is None else PriorityClass(found)
+    return default_class(event_type) if stored is None else PriorityClass(stored)
 
 
 def classes_of(
@@ -59,9 +59,9 @@ def classes_of(
     query = f"SELECT event_type, priority_class FROM event_rules WHERE host = %s AND event_type IN ({places})"
     if locking:
         query += " LOCK IN SHARE MODE"
-    found = connection.exec_driver_sql(query, (host, *event_types)).all()
-    stored: dict[str, str] = {row.event_type: row.priority_class for row in found}
-    return {each: stored.get(each) or default_class(each).value for each in event_types}
+    rows = connection.exec_driver_sql(query, (host, *event_types)).all()
+    stored: dict[str, str] = {row.event_type: row.priority_class for row in rows}
+    return {event_type: stored.get(event_type) or default_class(event_type).value for event_type in event_types}
 
 
 def rules_of(connection: Connection, host: str) -> dict[str, PriorityClass]:

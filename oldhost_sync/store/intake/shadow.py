@@ -152,8 +152,10 @@ def write_shadows(
             for (_, event_type, _), rows in alike.items():
                 for entity, payload, _, _ in rows:
                     payloads.setdefault(entity, []).append((_path(event_type), payload))
-            if found := {entity for entity, some in payloads.items() if _is_too_large(connection, host, entity, some)}:
-                raise StatesTooLarge(found) from None
+            if too_large := {
+                entity for entity, of_entity in payloads.items() if _is_too_large(connection, host, entity, of_entity)
+            }:
+                raise StatesTooLarge(too_large) from None
         raise
 
 

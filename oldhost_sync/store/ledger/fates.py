@@ -319,13 +319,13 @@ class Pauses:
 
 
 def _refusals(connection: Connection, host: str) -> dict[tuple[str, str], Refusals]:
-    found: dict[tuple[str, str], Refusals] = {}
+    by_entity: dict[tuple[str, str], Refusals] = {}
     for row in connection.exec_driver_sql(_RECENT, (host, APART, REMEMBERED_SECONDS)):
-        refused = found.setdefault((row.entity_type, row.entity_id), Refusals())
+        refused = by_entity.setdefault((row.entity_type, row.entity_id), Refusals())
         refused.nonces.append(row.nonce)
         refused.change_ids[row.change_id] = None
         refused.ms_ago = min(refused.ms_ago, row.ms_ago)
-    return found
+    return by_entity
 
 
 def _refusals_of(connection: Connection, host: str, change: Any) -> Refusals:

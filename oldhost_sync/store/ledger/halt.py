@@ -200,10 +200,10 @@ def too_many(ledger: LedgerRow, expected: int) -> str:
 
 def show(connection: Connection, host: str, ledger: LedgerRow, expected: int, why: str) -> str:
     """Add to the halt's text what OldHost expects now, and why nothing was decided; returns the text."""
-    found = _mismatch(connection, host, ledger, expected)
+    mismatch = _mismatch(connection, host, ledger, expected)
     fits = "That fits the ledger: both modes of `resolve` continue from there."
     first = str(ledger.halted).partition(SINCE_THEN)[0]
-    text = shortened(f"{first}{SINCE_THEN}{why} {found or fits}") or ""
+    text = shortened(f"{first}{SINCE_THEN}{why} {mismatch or fits}") or ""
     connection.exec_driver_sql(sql.COMPLETE_HALT, (text, expected, host))
     return text
 

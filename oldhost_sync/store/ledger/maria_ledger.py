@@ -105,7 +105,9 @@ class MariaLedger:
         rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
         candidates = {row.id: Candidate.of(row) for row in rows}
         created = {change_id: row.ref.accepted_at_ms for change_id, row in candidates.items()}
-        missing = [each for each in change_ids if is_missing(created.get(each), accepted_at_ms.get(each))]
+        missing = [
+            change_id for change_id in change_ids if is_missing(created.get(change_id), accepted_at_ms.get(change_id))
+        ]
         if any(is_new_loss(ledger, change_id, accepted_at_ms[change_id]) for change_id in missing):
             return self._halt_for_loss(connection, missing[0], created.get(missing[0]))
         entries = Reservation()

@@ -233,20 +233,20 @@ def _done_before(connection: Connection, act: OperatorAct) -> ActRecorded | None
     """The first answer, if this decision was carried out already (its answer was lost)."""
     if not act.decision_id:
         return None
-    found = connection.exec_driver_sql(_DECISION, (act.host, act.action, act.decision_id)).one_or_none()
-    if found is None:
+    recorded = connection.exec_driver_sql(_DECISION, (act.host, act.action, act.decision_id)).one_or_none()
+    if recorded is None:
         return None
     if act.action in {"pause", "resume"} and (current_pause(connection, act.host) is None) != (act.action == "resume"):
         # A run that was reset repeats its messages; the writer's state must agree with the ledger.
         return ActRecorded(refused=f"this {act.action} was carried out and a later act has undone it")
     row = connection.exec_driver_sql(_CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:
-        return ActRecorded(message=found.message or "")
+        return ActRecorded(message=recorded.message or "")
     if row.outcome == "DEAD":  # it was rejected again since, and holds its entity
-        return ActRecorded(message=found.message or "")
+        return ActRecorded(message=recorded.message or "")
     waits_again = act.action == "retry" and row.outcome is None
     ref = _ref(row) if waits_again else None
-    return ActRecorded(message=found.message or "", ref=ref, entity=_entity(row), apart=found.apart is not None)
+    return ActRecorded(message=recorded.message or "", ref=ref, entity=_entity(row), apart=recorded.apart is not None)
 
 
 def _ref(row: Row[tuple[object, ...]]) -> WireRef:

@@ -294,8 +294,8 @@ class Precedence:
         of_entity = self._of_entity[self._entity(row)]
         values = (*self._entity(row), cls.value, dead or max(of_entity), OLDER_MAX + len(of_entity))
         if values not in self._outstanding:
-            found = self._connection.exec_driver_sql(_OLDER_OF_CLASS, values)
-            self._outstanding[values] = [as_ref(older) for older in found]
+            rows = self._connection.exec_driver_sql(_OLDER_OF_CLASS, values)
+            self._outstanding[values] = [as_ref(older) for older in rows]
         return [ref for ref in self._outstanding[values] if ref.change_id < row.id]
 
     def _newest_of_keys(self, row: Row[Any]) -> list[ChangeRef]:
@@ -307,9 +307,9 @@ class Precedence:
             refs = self._newest_to_send[entity] = []
             event_type: str | None = ""
             while event_type := self._connection.exec_driver_sql(_NEXT_KEY, (*entity, event_type)).scalar():
-                found = self._newest_of_key(row, event_type)
-                if found is not None and not found.has_nonce and not found.is_stale:
-                    refs.append(as_ref(found[:6]))  # the first six columns are a ref's
+                newest = self._newest_of_key(row, event_type)
+                if newest is not None and not newest.has_nonce and not newest.is_stale:
+                    refs.append(as_ref(newest[:6]))  # the first six columns are a ref's
         return [ref for ref in self._newest_to_send[entity] if ref.change_id < row.id]
 
     def _newest_of_key(self, row: Row[Any], event_type: str) -> Row[Any] | None:

@@ -79,8 +79,8 @@ def keep_one_snapshot(connection: Connection) -> None:
 
 def first_ended_on(connection: Connection, host: str) -> date | None:
     """The day on which the oldest stored operation ended."""
-    found = [connection.execute(source.first, {"host": host}).scalar() for source in _SOURCES]
-    oldest: datetime | None = min((each for each in found if each is not None), default=None)
+    times = [connection.execute(source.first, {"host": host}).scalar() for source in _SOURCES]
+    oldest: datetime | None = min((moment for moment in times if moment is not None), default=None)
     return None if oldest is None else oldest.date()
 
 

@@ -106,27 +106,27 @@ def read_books(connection: Connection, host: str) -> Books:
 
 def count_books(connection: Connection, host: str) -> Books:
     """The books by counting the whole outbox, for callers that must not rely on the stored numbers."""
-    found = _read(connection, _COUNT_ALL, host)
-    return _books(found["whole"], found)
+    numbers = _read(connection, _COUNT_ALL, host)
+    return _books(numbers["whole"], numbers)
 
 
 def kept_books(connection: Connection, host: str) -> Books | None:
     """The books from the stored numbers; None if those can't be used now."""
-    found = _read(connection, _COUNT_FEW, host)
-    if "counted" not in found:
+    numbers = _read(connection, _COUNT_FEW, host)
+    if "counted" not in numbers:
         return None
-    return _books(_sum(found["counted"], found["since"], found["undecided"]), found)
+    return _books(_sum(numbers["counted"], numbers["since"], numbers["undecided"]), numbers)
 
 
 def check_books(connection: Connection, host: str) -> int:
     """By how many changes the books are wrong: 0, or an invariant is broken. It counts the whole outbox, and corrects
     the stored numbers.
     """
-    found = _read(connection, _COMPARE, host)
-    wrong = max(0, -_books(found["whole"], found).waiting)
-    if "counted" in found:
-        counted = _sum(found["counted"], found["since"])
-        off = sum(abs(found["whole"][outcome] - counted[outcome]) for outcome in FINAL)
+    numbers = _read(connection, _COMPARE, host)
+    wrong = max(0, -_books(numbers["whole"], numbers).waiting)
+    if "counted" in numbers:
+        counted = _sum(numbers["counted"], numbers["since"])
+        off = sum(abs(numbers["whole"][outcome] - counted[outcome]) for outcome in FINAL)
         if not off:
             return wrong
         wrong += off
@@ -154,23 +154,23 @@ def _count_anew(connection: Connection, host: str) -> None:
     """The cursor's row is locked for 0.2 s per million changes: only the relay's own duties wait for it."""
     if connection.execute(_LOCK, {"host": host}).one_or_none() is None:
         return
-    found = _read(connection, _COUNT_ANEW, host)
-    counts = Counter(found["whole"])
-    counts.subtract(found["since"])
-    connection.execute(_KEEP, _counts(counts) | {"host": host, "resolved": found["resolved"][None]})
+    numbers = _read(connection, _COUNT_ANEW, host)
+    counts = Counter(numbers["whole"])
+    counts.subtract(numbers["since"])
+    connection.execute(_KEEP, _counts(counts) | {"host": host, "resolved": numbers["resolved"][None]})
 
 
 def _read(connection: Connection, statement: Any, host: str) -> defaultdict[str, Counter[str | None]]:
-    found: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
+    numbers: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
     for part, outcome, changes in connection.execute(statement, {"host": host}):
-        found[part][outcome] += int(changes)
-    return found
+        numbers[part][outcome] += int(changes)
+    return numbers
 
 
-def _books(outbox: Counter[str | None], found: defaultdict[str, Counter[str | None]]) -> Books:
+def _books(outbox: Counter[str | None], numbers: defaultdict[str, Counter[str | None]]) -> Books:
     """`outbox`: its changes by outcome. A pending fate counts as a fate, though it is not in the outbox yet."""
-    by_outcome, pending = _sum(outbox, found["pending"]), found["pending"].total()
-    in_flight = found["in flight"][None]
+    by_outcome, pending = _sum(outbox, numbers["pending"]), numbers["pending"].total()
+    in_flight = numbers["in flight"][None]
     ended = {outcome.lower(): by_outcome[outcome] for outcome in OUTCOMES}
     accepted = by_outcome.total() - pending - ended["refused"]
     waiting = by_outcome[None] - pending - in_flight

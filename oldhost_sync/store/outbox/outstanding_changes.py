@@ -162,8 +162,8 @@ def await_unrelayed(
     return _by_host(connection.execute(_AWAIT_UNRELAYED, asked))
 
 
-def _by_host(found: Iterable[Any]) -> dict[str, Unrelayed]:
-    return {row.host: Unrelayed(bool(row.emergency or row.txn or row.lww), bool(row.emergency)) for row in found}
+def _by_host(rows: Iterable[Any]) -> dict[str, Unrelayed]:
+    return {row.host: Unrelayed(bool(row.emergency or row.txn or row.lww), bool(row.emergency)) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +176,8 @@ class HostProgress:
 
 def progress(connection: Connection, owner: str) -> dict[str, HostProgress]:
     """For each host whose lease `owner` holds; two index lookups each."""
-    found = connection.execute(_PROGRESS, {"owner": owner})
-    return {row.host: HostProgress(bool(row.outstanding), int(row.fates)) for row in found}
+    rows = connection.execute(_PROGRESS, {"owner": owner})
+    return {row.host: HostProgress(bool(row.outstanding), int(row.fates)) for row in rows}
 
 
 def mark_relayed(connection: Connection, change_ids: Sequence[int]) -> int:
@@ -200,11 +200,11 @@ def _mark(connection: Connection, change_ids: Sequence[int]) -> int:
 
 def unmarked(connection: Connection, change_ids: Sequence[int]) -> list[int]:
     """Those of `change_ids` that are still not marked as relayed."""
-    found: list[int] = []
+    unmarked_ids: list[int] = []
     for start in range(0, len(change_ids), IDS_MAX):
         ids = listed(change_ids[start : start + IDS_MAX])
-        found += connection.exec_driver_sql(_UNMARKED.format(ids=ids)).scalars().all()
-    return found
+        unmarked_ids += connection.exec_driver_sql(_UNMARKED.format(ids=ids)).scalars().all()
+    return unmarked_ids
 
 
 def older_are_unrelayed(connection: Connection, host: str, ref: ChangeRef) -> bool:
@@ -445,14 +445,14 @@ def entity_page(connection: Connection, host: str, entity: EntityKey, after_id: 
 def emergencies_page(connection: Connection, host: str, after_id: int, limit: int) -> IdPage:
     """Emergencies without a fate after `after_id`, at most `limit`, and their entities' older changes."""
     values: dict[str, object] = {"host": host, "after_id": after_id}
-    found = [as_ref(row) for row in connection.execute(_EMERGENCIES, values | {"limit": limit + 1})]
-    emergencies = found[:limit]
+    first = [as_ref(row) for row in connection.execute(_EMERGENCIES, values | {"limit": limit + 1})]
+    emergencies = first[:limit]
     if not emergencies:
         return IdPage([], after_id, more=False)
     last_id = emergencies[-1].change_id
     older = connection.execute(_OLDER, values | {"last_id": last_id, "limit": OLDER_MAX})
     refs = sorted([*emergencies, *map(as_ref, older)], key=lambda ref: ref.change_id)
-    return IdPage(refs, last_id, more=len(found) > limit)
+    return IdPage(refs, last_id, more=len(first) > limit)
 
 
 def dead_letters(connection: Connection, host: str) -> int:
@@ -467,8 +467,8 @@ def _scan(connection: Connection, scan: Scan, values: dict[str, object], after_i
         looked = connection.execute(text(scan.look), given | {"rows": rows}).one()
         if not looked.changes:
             return IdPage([], after_id, more=False)
-        found = connection.execute(text(scan.free), given | {"last_id": looked.last_id, "limit": limit})
-        refs = [as_ref(row) for row in found]
+        free = connection.execute(text(scan.free), given | {"last_id": looked.last_id, "limit": limit})
+        refs = [as_ref(row) for row in free]
         if len(refs) == limit:
             return IdPage(refs, refs[-1].change_id, more=True)
         after_id, more, rows = looked.last_id, looked.changes == rows, ROWS_LOOKED_AT

@@ -172,8 +172,8 @@ def latest_cursor(connection: Connection, host: str) -> FeedCursor:
 
 def _sequence(connection: Connection, host: str) -> int:
     """The number of the last transaction that decided fates."""
-    found = connection.execute(select(nonce_ledger.c.fate_sequence).where(nonce_ledger.c.host == host)).scalar()
-    return int(found or 0)
+    sequence = connection.execute(select(nonce_ledger.c.fate_sequence).where(nonce_ledger.c.host == host)).scalar()
+    return int(sequence or 0)
 
 
 def _is_of_this_database(connection: Connection, host: str, since: FeedCursor) -> bool:
@@ -188,7 +188,7 @@ def _is_of_this_database(connection: Connection, host: str, since: FeedCursor) -
         "at": since.processed_at.replace(tzinfo=None),
         "id": since.change_id,
     }
-    return any(connection.execute(each, values).first() is not None for each in (_SEEN, _ACTED_ON))
+    return any(connection.execute(query, values).first() is not None for query in (_SEEN, _ACTED_ON))
 
 
 def _forgotten(connection: Connection, host: str) -> int:
@@ -234,10 +234,10 @@ def number_fates(connection: Connection, host: str, limit: int) -> int:
     With none to number it costs one index lookup. The rows are locked before the ledger's row, whose holders never wait
     for an outbox row, so this can't deadlock.
     """
-    found = connection.exec_driver_sql(_UNNUMBERED, (host, limit)).scalars().all()
-    if not found:
+    unnumbered = connection.exec_driver_sql(_UNNUMBERED, (host, limit)).scalars().all()
+    if not unnumbered:
         return 0
-    taken = connection.exec_driver_sql(_TAKE.format(ids=listed(found))).scalars().all()
+    taken = connection.exec_driver_sql(_TAKE.format(ids=listed(unnumbered))).scalars().all()
     if not taken:
         return 0
     connection.exec_driver_sql(CREATE_LEDGER, (host,))
@@ -336,13 +336,13 @@ def read_traced_fates(
     connection: Connection, host: str, after: int, upto: int, is_traced: Callable[[ChangeRef], bool]
 ) -> list[TracedFate]:
     """The fates of traced changes with numbers above `after`, up to `upto`."""
-    found = connection.execute(_FATES, {"host": host, "after": after, "upto": upto, "limit": FATES_MAX}).all()
-    refs = {row.id: as_ref(row[:6]) for row in found}
+    rows = connection.execute(_FATES, {"host": host, "after": after, "upto": upto, "limit": FATES_MAX}).all()
+    refs = {row.id: as_ref(row[:6]) for row in rows}
     superseded: dict[int, list[NamedChange]] = defaultdict(list)
-    for row in found:
+    for row in rows:
         if row.superseded_by is not None:
             superseded[row.superseded_by].append(NamedChange(row.id, refs[row.id].accepted_at_ms))
-    traced = [row for row in found if is_traced(refs[row.id])]
+    traced = [row for row in rows if is_traced(refs[row.id])]
     ids = [row.id for row in traced]
     nonces, acts = _nonces(connection, host, ids), _acts(connection, host, ids)
     return [

@@ -51,10 +51,10 @@ def list_scheduled(
     The index has `recorded_at` and `cancelled_at` first, both NULL here, so a page reads only the rows that it shows.
     """
     values = {"host": host, "at": after.not_before, "id": after.scheduled_id, "limit": limit + 1}
-    found = [dict(row._mapping) for row in connection.execute(_LIST, values)]  # noqa: SLF001 - a row by name
-    page = found[:limit]
+    rows = [dict(row._mapping) for row in connection.execute(_LIST, values)]  # noqa: SLF001 - a row by name
+    page = rows[:limit]
     ends = [ScheduledPlace(row["not_before"].replace(tzinfo=None), row.pop("id")) for row in page]
-    return page, ends[-1] if len(found) > limit else None
+    return page, ends[-1] if len(rows) > limit else None
 
 
 # ------------------------------------------------------------------------------------------------------------ certainty
@@ -212,15 +212,15 @@ def list_changes(
     if wanted.accepted_before is not None and before is not None:
         before = min(before, _first_id_from(connection, host, wanted.accepted_before + _OUT_OF_ORDER))
     walk = _walk_of(connection, host, wanted, floor)
-    found: list[ListedChange] = []
+    changes: list[ListedChange] = []
     looked_at, chunk = 0, limit + 1
-    while before is not None and len(found) <= limit and looked_at < PAGE_LOOKS_AT_MAX:
+    while before is not None and len(changes) <= limit and looked_at < PAGE_LOOKS_AT_MAX:
         ids, before = walk(before, chunk)
-        found += _rows(connection, host, wanted, ids)
+        changes += _rows(connection, host, wanted, ids)
         looked_at, chunk = looked_at + chunk, _CHUNK
-    if len(found) > limit:
-        return ChangeList(found[:limit], found[limit - 1].change_id)
-    return ChangeList(found, before)
+    if len(changes) > limit:
+        return ChangeList(changes[:limit], changes[limit - 1].change_id)
+    return ChangeList(changes, before)
 
 
 def _walk_of(connection: Connection, host: str, wanted: ChangeFilter, floor: int) -> Walk:
@@ -234,10 +234,10 @@ def _walk_of(connection: Connection, host: str, wanted: ChangeFilter, floor: int
     if rare:
         return _index_walk(connection, _walks_of_outcome(wanted), values)
     if wanted.property_id is not None:
-        found = connection.execute(
+        unit_ids = connection.execute(
             _UNITS, {"host": host, "property_id": wanted.property_id, "limit": _UNITS_MAX + 1}
         ).scalars()
-        if len(units := [str(each) for each in found]) <= _UNITS_MAX:
+        if len(units := [str(unit_id) for unit_id in unit_ids]) <= _UNITS_MAX:
             return _property_walk(connection, units, values)
     if wanted.event_type is not None:
         walk = _WALK.format(index="ix_outbox_events_event", condition=_CONDITIONS["event_type"])
@@ -245,7 +245,7 @@ def _walk_of(connection: Connection, host: str, wanted: ChangeFilter, floor: int
     if wanted.outcome is not None:
         return _index_walk(connection, _walks_of_outcome(wanted), values)
     classes = [_CONDITIONS["priority_class"]] if wanted.priority_class is not None else _EACH_CLASS
-    walks = [_WALK.format(index="ix_outbox_events_class", condition=each) for each in classes]
+    walks = [_WALK.format(index="ix_outbox_events_class", condition=condition) for condition in classes]
     return _index_walk(connection, walks, values | {"priority_class": wanted.priority_class})
 
 
@@ -253,9 +253,11 @@ def _walks_of_outcome(wanted: ChangeFilter) -> list[str]:
     if wanted.outcome == OUTSTANDING:
         return [_WALK.format(index="ix_outbox_events_outcome", condition="o.outcome IS NULL")]
     outcomes = ANSWERED if wanted.outcome is None else (wanted.outcome,)
-    walks = [_WALK.format(index="ix_outbox_events_outcome", condition=f"o.outcome = '{each}'") for each in outcomes]
+    walks = [
+        _WALK.format(index="ix_outbox_events_outcome", condition=f"o.outcome = '{outcome}'") for outcome in outcomes
+    ]
     # The fate of a change whose row is locked is not in the outbox yet.
-    return [*walks, _WALK_PENDING.format(outcomes=", ".join(f"'{each}'" for each in outcomes))]
+    return [*walks, _WALK_PENDING.format(outcomes=", ".join(f"'{outcome}'" for outcome in outcomes))]
 
 
 def _index_walk(connection: Connection, walks: Sequence[str], values: dict[str, Any]) -> Walk:
@@ -320,10 +322,10 @@ def _listed(row: dict[str, Any]) -> ListedChange:
 
 
 def _newest_id(connection: Connection, host: str) -> int:
-    walks = [_WALK.format(index="ix_outbox_events_class", condition=each) for each in _EACH_CLASS]
+    walks = [_WALK.format(index="ix_outbox_events_class", condition=condition) for condition in _EACH_CLASS]
     statement = text(f"{' UNION ALL '.join(walks)} ORDER BY id DESC LIMIT 1")
-    found = connection.execute(statement, {"host": host, "before": _BEYOND_ALL, "floor": 0, "chunk": 1}).scalar()
-    return int(found or 0)
+    newest = connection.execute(statement, {"host": host, "before": _BEYOND_ALL, "floor": 0, "chunk": 1}).scalar()
+    return int(newest or 0)
 
 
 def _first_id_from(connection: Connection, host: str, moment: datetime) -> int:

@@ -167,7 +167,7 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
         fate.steps = _schedule_steps(scheduled) + fate.steps
     _add_requests(connection, host, change, fate)
     if change.priority_class == "LWW" and change.outcome in {*SUPERSEDING, Outcome.DISCARDED}:
-        fate.supersedes = [int(each) for each in connection.execute(_SUPERSEDED, _place(change)).scalars()]
+        fate.supersedes = [int(change_id) for change_id in connection.execute(_SUPERSEDED, _place(change)).scalars()]
     _add_decisions(connection, host, change.id, fate)
     fate.steps.sort(key=lambda step: step.at or EPOCH)
     if change.outcome is None:

@@ -120,11 +120,11 @@ def ids_of_group(
 
 def _held_behind(connection: Connection, change_ids: Sequence[int]) -> dict[int, int]:
     """How many TXN changes wait behind each letter, which must be the oldest of its entity."""
-    found: dict[int, int] = {}
+    held: dict[int, int] = {}
     for start in range(0, len(change_ids), IDS_MAX):
         values: dict[str, Any] = {"ids": change_ids[start : start + IDS_MAX]}
-        found |= {row.id: row.held for row in connection.execute(_HELD, values)}
-    return found
+        held |= {row.id: row.held for row in connection.execute(_HELD, values)}
+    return held
 
 
 # Held changes are counted up to this for each letter: a page has hundreds of letters, and one entity may hold 50,000.
@@ -201,8 +201,8 @@ def _with_held(
     connection: Connection, host: str, pending: Select[Any], query: Select[Any], limit: int
 ) -> list[dict[str, Any]]:
     # In this order, so that one that moves between the two queries is found twice and not missed.
-    found = {row.change_id: dict(row._mapping) for row in (*connection.execute(pending), *connection.execute(query))}  # noqa: SLF001
-    letters = [found[change_id] for change_id in sorted(found)[:limit]]
+    by_id = {row.change_id: dict(row._mapping) for row in (*connection.execute(pending), *connection.execute(query))}  # noqa: SLF001
+    letters = [by_id[change_id] for change_id in sorted(by_id)[:limit]]
     for letter in letters:
         letter["held"] = _count_held(connection, host, letter)
     return letters

@@ -50,8 +50,8 @@ from oldhost_sync.store.tables import (
 PENDING_SYNC, SYNCED, SYNC_FAILED = "PENDING_SYNC", "SYNCED", "SYNC_FAILED"
 
 _BY_STATUS = "FORCE INDEX (ix_outbox_events_status)"
-# `one`: a table's alias; `host`, `kind` and `id`: the expressions that name the entity.
-_ENTITY = "{{one}}.host = {host} AND {{one}}.entity_type = {kind} AND {{one}}.entity_id = {id}"
+# `alias`: a table's alias; `host`, `kind` and `id`: the expressions that name the entity.
+_ENTITY = "{{alias}}.host = {host} AND {{alias}}.entity_type = {kind} AND {{alias}}.entity_id = {id}"
 # All of them: a rule may have changed the event type's class since. Without them the index is not read by event type.
 _CLASSES = ", ".join(f"'{each}'" for each in PriorityClass)
 _STILL_SHOWN = (
@@ -67,8 +67,8 @@ def status_expression(*, host: str, kind: str, id: str) -> str:  # noqa: A002 - 
     """SQL for the sync status of the entity that the three expressions name."""
     entity = _ENTITY.format(host=host, kind=kind, id=id)
 
-    def exists(table: str, one: str, condition: str) -> str:
-        return f"EXISTS (SELECT 1 FROM {table} WHERE {entity.format(one=one)} AND {condition})"
+    def exists(table: str, alias: str, condition: str) -> str:
+        return f"EXISTS (SELECT 1 FROM {table} WHERE {entity.format(alias=alias)} AND {condition})"
 
     dead = exists(f"outbox_events d {_BY_STATUS}", "d", "d.outcome = 'DEAD'")
     dead_soon = exists("pending_fates p FORCE INDEX (ix_pending_fates_entity)", "p", "p.outcome = 'DEAD'")
@@ -98,12 +98,12 @@ def sync_status(connection: Connection, host: str, entity_type: str, entity_id: 
 
 def not_synced(connection: Connection, host: str) -> dict[tuple[str, str], str]:
     """All entities whose shown state OldHost lacks, with their sync status. For tools: its cost is unbounded."""
-    found = {}
+    statuses = {}
     for entity_type, entity_id in connection.execute(_CANDIDATES, {"host": host}).all():
         status = sync_status(connection, host, entity_type, entity_id)
         if status != SYNCED:
-            found[entity_type, entity_id] = status
-    return found
+            statuses[entity_type, entity_id] = status
+    return statuses
 
 
 # ---------------------------------------------------------------------------------------------------------------- units
@@ -177,8 +177,8 @@ class UnitList:
 
 
 def find_unit(connection: Connection, host: str, unit_id: str) -> UnitView | None:
-    found = _views(connection, "u.host = :host AND u.id = :id", {"host": host, "id": unit_id})
-    return found[0] if found else None
+    views = _views(connection, "u.host = :host AND u.id = :id", {"host": host, "id": unit_id})
+    return views[0] if views else None
 
 
 def list_units(
@@ -187,16 +187,16 @@ def list_units(
     """At most `limit` units in id order, after `after_id`. It reads about LOOKED_AT_MAX units at most, so it may return
     fewer than `limit`, or none.
     """
-    found: list[UnitView] = []
+    listed: list[UnitView] = []
     after: str | None = after_id or ""
     looked_at, chunk = 0, limit + 1
-    while after is not None and len(found) <= limit and looked_at < LOOKED_AT_MAX:
+    while after is not None and len(listed) <= limit and looked_at < LOOKED_AT_MAX:
         seen, after = _chunk(connection, host, wanted, after, chunk)
-        found += [unit for unit in seen if wanted.sync_status in {None, unit.sync_status}]
+        listed += [unit for unit in seen if wanted.sync_status in {None, unit.sync_status}]
         looked_at, chunk = looked_at + chunk, _CHUNK
-    if len(found) > limit:
-        return UnitList(found[:limit], found[limit - 1].id)
-    return UnitList(found, after)
+    if len(listed) > limit:
+        return UnitList(listed[:limit], listed[limit - 1].id)
+    return UnitList(listed, after)
 
 
 def _chunk(
@@ -266,8 +266,8 @@ def read_entity(connection: Connection, host: str, entity_type: str, entity_id: 
     status = sync_status(connection, host, entity_type, entity_id)
     return {
         "shadow": None if row is None else dict(row._mapping) | {"sync_status": status},  # noqa: SLF001 - a row by name
-        "changes": [dict(each._mapping) for each in connection.execute(latest)],  # noqa: SLF001
-        "scheduled": [dict(each._mapping) for each in connection.execute(scheduled)],  # noqa: SLF001
+        "changes": [dict(row._mapping) for row in connection.execute(latest)],  # noqa: SLF001
+        "scheduled": [dict(row._mapping) for row in connection.execute(scheduled)],  # noqa: SLF001
     }
 
 
@@ -346,13 +346,13 @@ def compare_entity(
     connection: Connection, host: str, entity_type: str, entity_id: str, *, payloads: bool
 ) -> EntityView | None:
     """None if no change of the entity was ever accepted or scheduled. With only scheduled ones, it has no keys yet."""
-    found = read_entity(connection, host, entity_type, entity_id)
-    shadow = found["shadow"]
-    if shadow is None and not found["changes"] and not found["scheduled"]:
+    entity = read_entity(connection, host, entity_type, entity_id)
+    shadow = entity["shadow"]
+    if shadow is None and not entity["changes"] and not entity["scheduled"]:
         return None
-    shadow = shadow or {"state": {}, "sync_status": "SYNCED", "updated_at": found["scheduled"][0]["created_at"]}
+    shadow = shadow or {"state": {}, "sync_status": "SYNCED", "updated_at": entity["scheduled"][0]["created_at"]}
     named = {"host": host, "type": entity_type, "id": entity_id}
-    dead = [int(each) for each in connection.execute(_DEAD, named | {"limit": DEAD_LETTERS_SHOWN}).scalars()]
+    dead = [int(change_id) for change_id in connection.execute(_DEAD, named | {"limit": DEAD_LETTERS_SHOWN}).scalars()]
     counted = named | {"limit": COUNTED_MAX}
     columns = ("name", "property_id", "status", "newest_change_id")
     return EntityView(
@@ -365,8 +365,8 @@ def compare_entity(
         outstanding=connection.execute(_OUTSTANDING, counted).scalar_one(),
         held=connection.execute(_HELD, counted | {"dead": dead[0]}).scalar_one() if dead else 0,
         dead_letters=dead,
-        scheduled=found["scheduled"],
-        changes=found["changes"],
+        scheduled=entity["scheduled"],
+        changes=entity["changes"],
     )
 
 
@@ -381,10 +381,10 @@ def _keys(
         hashes[row.event_type] = bytes(row.payload_hash).rstrip(b"\0")
         if key.is_shown and hashes[row.event_type] != UNKNOWN:
             key.equal = payload_hash(state[row.event_type]) == bytes(row.payload_hash)
-    found = [keys[event_type] for event_type in sorted(keys)]
+    shown = [keys[event_type] for event_type in sorted(keys)]
     if payloads:
-        _add_payloads(connection, named["host"], found, state, hashes)
-    return found
+        _add_payloads(connection, named["host"], shown, state, hashes)
+    return shown
 
 
 def _add_payloads(
@@ -410,8 +410,8 @@ def all_states(connection: Connection, host: str) -> list[tuple[str, str, dict[s
     """Entity type, id and shadow state (payloads by event type) of each entity."""
     unit_rows = select(units.c.id, units.c.state).where(units.c.host == host)
     other_rows = select(entities.c.entity_type, entities.c.id, entities.c.state).where(entities.c.host == host)
-    found = [("unit", row.id, row.state) for row in connection.execute(unit_rows)]
-    return found + [(row.entity_type, row.id, row.state) for row in connection.execute(other_rows)]
+    of_units = [("unit", row.id, row.state) for row in connection.execute(unit_rows)]
+    return of_units + [(row.entity_type, row.id, row.state) for row in connection.execute(other_rows)]
 
 
 def all_changes(connection: Connection, host: str) -> Iterable[Any]:
@@ -499,20 +499,20 @@ def _hit_of_change(kind: str, found_by: str, row: object, change_id: int | None)
 
 def _entities(connection: Connection, host: str, wanted: str, values: dict[str, object]) -> list[Hit]:
     """The entities found: complete ids first, and no entity twice."""
-    found: dict[tuple[str, str], Hit] = {}
+    hits: dict[tuple[str, str], Hit] = {}
     if match := TYPE_AND_ID.fullmatch(wanted):
         if match[1] == "unit":
             return _entities(
                 connection, host, match[2], values | {"text": match[2], "beginning": like_pattern(match[2])}
             )
         for row in connection.execute(_ENTITY_OF_TYPE, {"host": host, "type": match[1], "id": match[2]}):
-            found[row.entity_type, row.id] = _entity_hit(row.entity_type, row.id, "id", None)
+            hits[row.entity_type, row.id] = _entity_hit(row.entity_type, row.id, "id", None)
     for row in connection.execute(_ENTITIES, values):
-        found[row.entity_type, row.id] = _entity_hit(row.entity_type, row.id, "id", None)
+        hits[row.entity_type, row.id] = _entity_hit(row.entity_type, row.id, "id", None)
     units = sorted(connection.execute(_UNITS, values), key=lambda row: row.id != wanted)
     for row in units:
-        found.setdefault(("unit", row.id), _entity_hit("unit", row.id, row.found_by, row.name))
-    return list(found.values())
+        hits.setdefault(("unit", row.id), _entity_hit("unit", row.id, row.found_by, row.name))
+    return list(hits.values())
 
 
 def _entity_hit(entity_type: str, entity_id: str, found_by: str, name: str | None) -> Hit:

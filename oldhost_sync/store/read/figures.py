@@ -235,7 +235,7 @@ class HostFigures:
 
 def read_figures(connection: Connection, owner: str) -> dict[str, HostFigures]:
     """The figures of each host whose lease `owner` holds."""
-    found = {
+    by_host = {
         row.host: HostFigures(
             epoch=int(row.epoch),
             fates=int(row.fates),
@@ -249,13 +249,13 @@ def read_figures(connection: Connection, owner: str) -> dict[str, HostFigures]:
         )
         for row in connection.execute(_FACTS, {"owner": owner})
     }
-    waiting: dict[str, dict[PriorityClass, Waiting]] = {host: {} for host in found}
+    waiting: dict[str, dict[PriorityClass, Waiting]] = {host: {} for host in by_host}
     for row in connection.execute(_WAITING, {"owner": owner}):
         by_class = waiting.setdefault(row.host, {})
         by_class[PriorityClass(row.priority_class)] = Waiting(int(row.changes), int(row.oldest_ms) / 1000)
     return {
         host: replace(figures, waiting=waiting[host], held=_held(connection, host, figures))
-        for host, figures in found.items()
+        for host, figures in by_host.items()
     }
 
 

@@ -305,7 +305,7 @@ def _taken(applied: int, letters: int, waiting: int, sent: int) -> str:
         (waiting, "is sent again under a new nonce", "are sent again under new nonces"),
         (sent, "is sent again under its nonce", "are sent again under their nonces"),
     ]
-    effects = [f"{count} {one if count == 1 else many}" for count, one, many in parts if count]
+    effects = [f"{count} {singular if count == 1 else plural}" for count, singular, plural in parts if count]
     if not effects:
         return "OldHost's count is taken. Nothing is in doubt, and nothing is sent again."
     return f"OldHost's count is taken. Of what is in doubt, {', '.join(effects)}."
@@ -334,6 +334,6 @@ def _at_stake(connection: Connection, host: str, from_nonce: int | None) -> tupl
     )
     values = {"host": host, "nonce": from_nonce or 0}
     operations = text(_OPERATIONS.text.replace(":statuses", f"({listed})")).columns(sent_at=UtcDateTime())
-    found = connection.execute(operations, values | {"limit": OPERATIONS_SHOWN})
-    shown = [dict(row._mapping) for row in found]  # noqa: SLF001 - a row by name
+    rows = connection.execute(operations, values | {"limit": OPERATIONS_SHOWN})
+    shown = [dict(row._mapping) for row in rows]  # noqa: SLF001 - a row by name
     return shown, int(connection.execute(count, values).scalar_one())

@@ -70,9 +70,9 @@ def _cause(nonce: int | None, answer: str | None, expected: int | None) -> str:
         return _BY_ANOTHER
     if answer != CALLED_A_REPLAY:
         return f"We sent nonce {nonce} more than once, as no answer arrived: OldHost may have taken that for a replay."
-    said = f"OldHost called our first send of nonce {nonce} a replay: another program with our account had used it"
+    replay = f"OldHost called our first send of nonce {nonce} a replay: another program with our account had used it"
     only_that = expected is not None and expected > nonce + 1
-    return f"{said}." if only_that else f"{said}, or a proxy delivered our operation twice."
+    return f"{replay}." if only_that else f"{replay}, or a proxy delivered our operation twice."
 
 
 # ----------------------------------------------------------------------------------------------- the usual service time
@@ -165,8 +165,8 @@ _BOUND = (
 class HostCondition:
     """`ledger`: its row, None before the first session. `pause`: the one in force. `alerts`: open ones, the worst
     first; `open_alerts`: how many there are. `bound`: operations that hold a nonce and have not ended yet, by nonce;
-    `more_bound`: there are more. `session`: the newest that a worker has recorded. `ban`: the current one. `decision`:
-    about a halt, not carried out yet. `workers`: those at work first, then those seen last.
+    `bound_is_cut`: there are more. `session`: the newest that a worker has recorded. `ban`: the current one.
+    `decision`: about a halt, not carried out yet. `workers`: those at work first, then those seen last.
     """
 
     ledger: dict[str, Any] | None
@@ -179,20 +179,20 @@ class HostCondition:
     ban: Ban | None = None
     decision: HaltDecision | None = None
     workers: Sequence[Process] = ()
-    more_bound: bool = False
+    bound_is_cut: bool = False
 
 
 def read_condition(connection: Connection, host: str) -> HostCondition:
-    found = list_alerts(connection, host, limit=ALERTS_MAX)
+    open_alerts = list_alerts(connection, host, limit=ALERTS_MAX)
     rank = {"critical": 0, "warning": 1}
     bound = [dict(row._mapping) for row in connection.execute(_BOUND.where(nonce_requests.c.host == host))]  # noqa: SLF001
     return HostCondition(
         ledger=read_ledger(connection, host),
         pause=current_pause(connection, host),
-        alerts=sorted(found, key=lambda alert: (rank.get(alert.severity, 2), -alert.alert_id)),
-        open_alerts=len(found) if len(found) < ALERTS_MAX else count_open_alerts(connection, host),
+        alerts=sorted(open_alerts, key=lambda alert: (rank.get(alert.severity, 2), -alert.alert_id)),
+        open_alerts=len(open_alerts) if len(open_alerts) < ALERTS_MAX else count_open_alerts(connection, host),
         bound=bound[:IN_FLIGHT_SHOWN],
-        more_bound=len(bound) > IN_FLIGHT_SHOWN,
+        bound_is_cut=len(bound) > IN_FLIGHT_SHOWN,
         oldest_waiting_at=oldest_waiting_at(connection, host),
         session=read_newest_session(connection, host),
         ban=read_ban(connection, host),
@@ -274,19 +274,19 @@ class LiveLoad:
 
     def notes(self) -> list[str]:
         """What a reader of the plan must know: what stops sending, and what the plan leaves out."""
-        found = []
+        notes = []
         if self.stopped:
-            found.append(f"The writer sends nothing now: {self.stopped}. The plan assumes that it resumes now.")
+            notes.append(f"The writer sends nothing now: {self.stopped}. The plan assumes that it resumes now.")
         if self.ban_left_ms:
-            found.append(f"OldHost has banned us for another {self.ban_left_ms / 1000:,.0f} s.")
+            notes.append(f"OldHost has banned us for another {self.ban_left_ms / 1000:,.0f} s.")
         if self.dead_letters:
             waiting = f"{self.dead_letters} dead letters, and the changes held behind them, wait for an operator"
-            found.append(f"{waiting}; they are not planned.")
+            notes.append(f"{waiting}; they are not planned.")
         if self.cut:
-            found.append(f"There are more changes; only the oldest {len(self.outstanding):,} are planned.")
+            notes.append(f"There are more changes; only the oldest {len(self.outstanding):,} are planned.")
         if not self.outstanding and not self.scheduled:
-            found.append("Nothing is outstanding, and nothing is scheduled.")
-        return found
+            notes.append("Nothing is outstanding, and nothing is scheduled.")
+        return notes
 
 
 def read_live_load(connection: Connection, host: str, at_most: int = CHANGES_MAX) -> LiveLoad:
@@ -315,8 +315,8 @@ def read_live_load(connection: Connection, host: str, at_most: int = CHANGES_MAX
 
 def _scheduled(connection: Connection, host: str, at_most: int) -> list[ChangeRef]:
     rules = rules_of(connection, host)
-    found = connection.execute(_SCHEDULED, {"host": host, "limit": at_most})
-    return [as_ref((row.id, rules.get(row.rule, PriorityClass.TXN), *row[2:])) for row in found]
+    rows = connection.execute(_SCHEDULED, {"host": host, "limit": at_most})
+    return [as_ref((row.id, rules.get(row.rule, PriorityClass.TXN), *row[2:])) for row in rows]
 
 
 # ---------------------------------------------------------------------------------------------------------------- lanes
@@ -338,5 +338,5 @@ _LANES = text(" UNION ALL ".join(_OF_CLASS.format(cls=cls.value) for cls in Prio
 
 def waiting_lanes(connection: Connection, host: str) -> dict[str, dict[str, int]]:
     """By class, in the form of the writer's lanes: `depth` and `oldest_age_ms`."""
-    found = connection.execute(_LANES, {"host": host})
-    return {row.name: {"depth": int(row.depth), "oldest_age_ms": int(row.oldest_ms)} for row in found}
+    rows = connection.execute(_LANES, {"host": host})
+    return {row.name: {"depth": int(row.depth), "oldest_age_ms": int(row.oldest_ms)} for row in rows}

@@ -122,9 +122,9 @@ class Breaches:
 
 def host_states(connection: Connection, owner: str) -> tuple[dict[str, HostState], float | None]:
     """The state of each host whose lease `owner` holds; and the database's clock in seconds, if it holds any."""
-    found = connection.execute(_HOST_STATES, {"owner": owner}).all()
-    now_s = found[0].now.replace(tzinfo=UTC).timestamp() if found else None
-    return {row.host: HostState(bool(row.emergencies), int(row.fates)) for row in found}, now_s
+    rows = connection.execute(_HOST_STATES, {"owner": owner}).all()
+    now_s = rows[0].now.replace(tzinfo=UTC).timestamp() if rows else None
+    return {row.host: HostState(bool(row.emergencies), int(row.fates)) for row in rows}, now_s
 
 
 def waiting_emergencies(connection: Connection, host: str) -> list[WaitingEmergency]:
@@ -155,11 +155,11 @@ def count_applied(connection: Connection, host: str, applied: Sequence[Ended]) -
     """Add the applied changes to the histograms of their classes."""
     changes: Counter[tuple[PriorityClass, int]] = Counter()
     total_ms: Counter[tuple[PriorityClass, int]] = Counter()
-    for each in applied:
-        at = bisect_left(APPLIED_BOUNDS_MS, each.took_ms)
-        key = each.priority_class, APPLIED_BOUNDS_MS[at] if at < len(APPLIED_BOUNDS_MS) else LONGER_MS
+    for change in applied:
+        at = bisect_left(APPLIED_BOUNDS_MS, change.took_ms)
+        key = change.priority_class, APPLIED_BOUNDS_MS[at] if at < len(APPLIED_BOUNDS_MS) else LONGER_MS
         changes[key] += 1
-        total_ms[key] += max(0, each.took_ms)
+        total_ms[key] += max(0, change.took_ms)
     for (cls, upto_ms), number in sorted(changes.items()):
         values = {"host": host, "cls": cls.value, "upto_ms": upto_ms, "changes": number}
         connection.execute(_COUNT, values | {"total_ms": total_ms[cls, upto_ms]})
@@ -167,11 +167,11 @@ def count_applied(connection: Connection, host: str, applied: Sequence[Ended]) -
 
 def applied_waits(connection: Connection, host: str) -> dict[PriorityClass, tuple[dict[int, int], int]]:
     """For each class: the changes by upper bound (not cumulative), and the sum of their times in ms."""
-    found: dict[PriorityClass, tuple[dict[int, int], int]] = {}
+    waits: dict[PriorityClass, tuple[dict[int, int], int]] = {}
     for row in connection.execute(_WAITS, {"host": host}):
-        counts, total = found.get(PriorityClass(row.priority_class), ({}, 0))
-        found[PriorityClass(row.priority_class)] = {**counts, row.upto_ms: row.changes}, total + row.total_ms
-    return found
+        counts, total = waits.get(PriorityClass(row.priority_class), ({}, 0))
+        waits[PriorityClass(row.priority_class)] = {**counts, row.upto_ms: row.changes}, total + row.total_ms
+    return waits
 
 
 def open_incident(connection: Connection, host: str) -> Incident | None:

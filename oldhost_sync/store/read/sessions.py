@@ -174,14 +174,14 @@ def _sessions(connection: Connection, values: dict[str, str]) -> list[SessionVie
         epoch, *rest = row
         operations[epoch] = Operations(*rest)
     recorded = {row.epoch: row for row in connection.execute(_RECORDED, values | {"limit": SESSIONS_SHOWN})}
-    found: list[SessionView] = []
+    sessions: list[SessionView] = []
     successor_at: datetime | None = None
     for epoch in sorted(recorded.keys() | operations.keys(), reverse=True)[:SESSIONS_SHOWN]:
         own: dict[str, Any] = dict(recorded[epoch]._mapping) if epoch in recorded else {"epoch": epoch}  # noqa: SLF001
         view = SessionView(**own, successor_at=successor_at, operations=operations.get(epoch))
-        found.append(view)
+        sessions.append(view)
         successor_at = view.began_at or successor_at
-    return found
+    return sessions
 
 
 # -------------------------------------------------------------------------------------------- a worker far from MariaDB
@@ -204,8 +204,8 @@ class FarWorker:
 
 def far_worker(workers: Sequence[Process], *, was_far: bool) -> FarWorker | None:
     """None if all workers at work are near. `was_far`: at the last look."""
-    at_work = [each for each in workers if each.at_work and each.round_trip_ms is not None]
-    farthest = max(at_work, key=lambda each: each.round_trip_ms or 0.0, default=None)
+    at_work = [worker for worker in workers if worker.at_work and worker.round_trip_ms is not None]
+    farthest = max(at_work, key=lambda worker: worker.round_trip_ms or 0.0, default=None)
     if farthest is None or farthest.round_trip_ms is None:
         return None
     distance_ms = farthest.round_trip_ms
@@ -231,9 +231,9 @@ class WorkerSilence:
 
 def worker_silence(workers: Sequence[Process]) -> WorkerSilence | None:
     """None while a worker is at work, and if none has ever reported."""
-    if not workers or any(each.at_work for each in workers):
+    if not workers or any(worker.at_work for worker in workers):
         return None
-    last = max(workers, key=lambda each: each.seen_at)
+    last = max(workers, key=lambda worker: worker.seen_at)
     if last.has_left:
         why = f"No worker is at work: {last.name} left at {instant(last.seen_at)}."
         return WorkerSilence(why, "Start a worker: `oldhost-sync worker`.", last.seen_at)

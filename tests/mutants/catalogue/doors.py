@@ -192,7 +192,7 @@ MUTANTS = (
     ),
     Mutant(
         "an operator's act makes its reader's cursor foreign",
-        (Patch(FEED_VIEW, "for each in (_SEEN, _ACTED_ON)", "for each in (_SEEN,)"),),
+        (Patch(FEED_VIEW, "for query in (_SEEN, _ACTED_ON)", "for query in (_SEEN,)"),),
         levels=(FEED,),
     ),
     Mutant(
