@@ -51,7 +51,6 @@ PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
 CANCELLED = "CANCELLED"
 
-
 # What the application submits, in the order of `common_values`.
 _SUBMITTED = "host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, source, occurred_at"
 _SUBMITTED_VALUES = ", ".join(["%s"] * 9)
@@ -331,9 +330,7 @@ def _ref(change_id: int, priority_class: str, change: Acceptable, accepted_at: d
 
 STATUS_CHANGED = "unit_status_changed"
 
-
 DETAILS_CHANGED = "unit_details_changed"
-
 
 # The key of the second change that one request makes.
 STATUS_KEY_SUFFIX = ":status"

@@ -71,7 +71,6 @@ _CONFIRM = (
     "AND event_type = %s AND change_id < %s"
 )
 
-
 # No payload has this hash.
 UNKNOWN = b""
 

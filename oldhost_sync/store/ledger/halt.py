@@ -95,7 +95,6 @@ SINCE_THEN = " Since then: "
 SENDS_ANY = 2**31 - 1
 NO_NONCE = -1
 
-
 # The first opening after it says up to which id (`ACCEPT_LOSSES`).
 _NEW_EPOCH = (
     "UPDATE nonce_ledger SET epoch = %s, resolved_epoch = %s, losses_accepted_at = UTC_TIMESTAMP(6), "

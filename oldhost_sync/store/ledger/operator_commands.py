@@ -26,7 +26,6 @@ OTHER_HALT = (
     "again, then decide"
 )
 
-
 _CHANGE = (
     "SELECT id, priority_class, entity_type, entity_id, event_type, created_at, outcome, unproven FROM outbox_events "
     "WHERE id = %s AND host = %s FOR UPDATE NOWAIT"

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlalchemy import func
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.store.errors import LOCK_WAIT_TIMEOUT, error_code
+from oldhost_sync.store.tables import outbox_events, pending_fates
 
 # On a locked row the server rolls back only the statement, not its transaction (the engine checks that
 # innodb_rollback_on_timeout is OFF).
@@ -29,10 +31,17 @@ SEQUENCE = "(SELECT l.fate_sequence FROM nonce_ledger l WHERE l.host = outbox_ev
 # Under the ledger row's lock, before the first fate of a transaction: so a higher number is always a later commit.
 RAISE_SEQUENCE = "UPDATE nonce_ledger SET fate_sequence = fate_sequence + 1 WHERE host = %s"
 
+_PENDING_NAMES = {"processed_at": "decided_at"}
 NONE_PENDING = (
     "NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = outbox_events.host AND p.change_id = outbox_events.id)"
 )
 # For queries of the outbox's row `o`.
+# For `select`, outer-joined by IS_FATE_OF_CHANGE: the columns of a fate, wherever it is. The pending one first: the
+# outbox's `unproven` is never NULL.
+FATE = {
+    name: func.coalesce(pending_fates.c[_PENDING_NAMES.get(name, name)], outbox_events.c[name]).label(name)
+    for name in ("processed_at", "outcome", "nonce", "superseded_by", "error", "unproven")
+}
 IS_PENDING = "EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
 JOIN_PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id"
 _KEEP = (
@@ -60,11 +69,8 @@ _FORGET = "DELETE FROM pending_fates WHERE host = %s AND change_id = %s"
 
 
 def fate_columns(*names: str) -> str:
-    """SQL: these columns of a fate, wherever it is, in a query of `o` with JOIN_PENDING. The pending one first: the
-    outbox's `unproven` is never NULL.
-    """
-    pending = {"processed_at": "decided_at"}
-    return ", ".join(f"COALESCE(p.{pending.get(name, name)}, o.{name}) AS {name}" for name in names)
+    """SQL: the same columns in a query of `o` with JOIN_PENDING."""
+    return ", ".join(f"COALESCE(p.{_PENDING_NAMES.get(name, name)}, o.{name}) AS {name}" for name in names)
 
 
 def listed(change_ids: Sequence[int]) -> str:

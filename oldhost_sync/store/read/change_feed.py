@@ -129,7 +129,6 @@ _FEED = text(
     + " ORDER BY fate_sequence, processed_at, change_id LIMIT :limit"
 ).columns(*(outbox_events.c[column].label(shown) for shown, column in _SHOWN.items()))
 
-
 _NEWEST = text(
     "SELECT fate_sequence, processed_at, id AS change_id FROM outbox_events FORCE INDEX (ix_outbox_events_feed) "
     "WHERE host = :host AND fate_sequence > 0 ORDER BY fate_sequence DESC, processed_at DESC, id DESC LIMIT 1"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func, select, text
+from sqlalchemy import select, text
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.changes import Outcome
@@ -20,7 +20,7 @@ from oldhost_sync.store.audit import current_pause, record_act
 from oldhost_sync.store.intake.change_recorder import CORRECT, REPLACE
 from oldhost_sync.store.ledger.fates import SUPERSEDING, rest_of_pause_ms
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
-from oldhost_sync.store.outbox.pending_fates import IS_PENDING, JOIN_PENDING
+from oldhost_sync.store.outbox.pending_fates import FATE, IS_PENDING, JOIN_PENDING
 from oldhost_sync.store.read.change_feed import EPOCH
 from oldhost_sync.store.read.change_list import unconfirmed, unsure
 from oldhost_sync.store.tables import (
@@ -102,22 +102,10 @@ class FateView:
 
 
 _NAMES = {each.name for each in fields(FateView)}
-# A fate is in the outbox, or in `pending_fates` while the change's outbox row is locked.
-_DECIDED = {
-    "processed_at": pending_fates.c.decided_at,
-    "outcome": pending_fates.c.outcome,
-    "nonce": pending_fates.c.nonce,
-    "superseded_by": pending_fates.c.superseded_by,
-    "error": pending_fates.c.error,
-    "unproven": pending_fates.c.unproven,
-}
 _CHANGE = (
-    *(column for column in outbox_events.c if column.name not in _DECIDED and column.name != "payload"),
-    # The pending one first: the outbox's `unproven` is never NULL.
-    *(func.coalesce(pending, outbox_events.c[name]).label(name) for name, pending in _DECIDED.items()),
+    *(column for column in outbox_events.c if column.name not in FATE and column.name != "payload"),
+    *FATE.values(),
 )
-
-
 # The changes that one has superseded, and how many of its entity's preceding changes are searched for them.
 _LOOKED_AT_MAX = 500
 _SUPERSEDED = text(

@@ -7,18 +7,18 @@ beginning (store/dead_letter_alerts.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy import Column, ColumnElement, bindparam, func, select, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX, cause_of
 from oldhost_sync.store.columns import UtcDateTime
-from oldhost_sync.store.outbox.pending_fates import IDS_MAX
+from oldhost_sync.store.outbox.pending_fates import FATE, IDS_MAX
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
     outbox_events,
@@ -130,36 +130,11 @@ def _held_behind(connection: Connection, change_ids: Sequence[int]) -> dict[int,
 # Held changes are counted up to this for each letter: a page has hundreds of letters, and one entity may hold 50,000.
 HELD_COUNTED_MAX = 1_000
 
-
-_NAMES = ("idempotency_key", "entity_type", "entity_id", "event_type", "priority_class")
-
-
 _CHANGE = (
     outbox_events.c.id.label("change_id"),
-    *(outbox_events.c[name] for name in _NAMES),
+    *(outbox_events.c[name] for name in ("idempotency_key", "entity_type", "entity_id", "event_type")),
+    outbox_events.c.priority_class,
     outbox_events.c.created_at.label("accepted_at"),
-)
-
-
-_LETTER = (
-    *_CHANGE,
-    outbox_events.c.processed_at,
-    outbox_events.c.nonce,
-    outbox_events.c.error,
-    outbox_events.c.unproven.label("unsure"),
-)
-
-
-# A change that was rejected while its row was locked: its fate is still in `pending_fates`.
-_DECIDED_AT = pending_fates.c.decided_at.label("processed_at")
-
-
-_PENDING_LETTER = (
-    *_CHANGE,
-    _DECIDED_AT,
-    pending_fates.c.nonce,
-    pending_fates.c.error,
-    pending_fates.c.unproven.label("unsure"),
 )
 
 
@@ -167,41 +142,31 @@ def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit
     """Dead letters that wait for a decision, oldest first, each with how many are held behind it: at
     most HELD_COUNTED_MAX are counted.
     """
-    query = (
-        select(*_LETTER)
-        .where(outbox_events.c.host == host, outbox_events.c.outcome == "DEAD", outbox_events.c.id > after_id)
-        .order_by(outbox_events.c.id)
-        .limit(limit)
-    )
-    pending = (
-        select(*_PENDING_LETTER)
-        .join(pending_fates, IS_FATE_OF_CHANGE)
-        .where(pending_fates.c.host == host, pending_fates.c.outcome == "DEAD", pending_fates.c.change_id > after_id)
-        .order_by(pending_fates.c.change_id)
-        .limit(limit)
-    )
-    return _with_held(connection, host, pending, query, limit)
+    return _letters(connection, host, lambda change_id: change_id > after_id, limit)
 
 
 def dead_letters_of(connection: Connection, host: str, change_ids: Sequence[int]) -> list[dict[str, Any]]:
     """Those of `change_ids` that are dead letters, as :func:`list_dead_letters` returns them."""
-    query = select(*_LETTER).where(
-        outbox_events.c.host == host, outbox_events.c.id.in_(change_ids), outbox_events.c.outcome == "DEAD"
-    )
-    pending = (
-        select(*_PENDING_LETTER)
-        .join(pending_fates, IS_FATE_OF_CHANGE)
-        .where(pending_fates.c.host == host, pending_fates.c.outcome == "DEAD")
-        .where(pending_fates.c.change_id.in_(change_ids))
-    )
-    return _with_held(connection, host, pending, query, len(change_ids))
+    return _letters(connection, host, lambda change_id: change_id.in_(change_ids), len(change_ids))
 
 
-def _with_held(
-    connection: Connection, host: str, pending: Select[Any], query: Select[Any], limit: int
+def _letters(
+    connection: Connection, host: str, which: Callable[[Column[int]], ColumnElement[bool]], limit: int
 ) -> list[dict[str, Any]]:
-    # In this order, so that one that moves between the two queries is found twice and not missed.
-    by_id = {row.change_id: dict(row._mapping) for row in (*connection.execute(pending), *connection.execute(query))}  # noqa: SLF001
+    """`which`: a condition on the change's id."""
+    by_id: dict[int, dict[str, Any]] = {}
+    # A change that was rejected while its row was locked has its fate in `pending_fates`. In this order, so that one
+    # that moves between the two queries is found twice and not missed.
+    for table, change_id, decided_at in (
+        (pending_fates, pending_fates.c.change_id, pending_fates.c.decided_at.label("processed_at")),
+        (outbox_events, outbox_events.c.id, outbox_events.c.processed_at),
+    ):
+        fate = table.c
+        query = select(*_CHANGE, decided_at, fate.nonce, fate.error, fate.unproven.label("unsure"))
+        query = query.where(fate.host == host, fate.outcome == "DEAD", which(change_id)).order_by(change_id)
+        if table is pending_fates:
+            query = query.join(pending_fates, IS_FATE_OF_CHANGE)
+        by_id |= {row.change_id: dict(row._mapping) for row in connection.execute(query.limit(limit))}  # noqa: SLF001
     letters = [by_id[change_id] for change_id in sorted(by_id)[:limit]]
     for letter in letters:
         letter["held"] = _count_held(connection, host, letter)
@@ -211,7 +176,7 @@ def _with_held(
 def find_outcome(connection: Connection, host: str, change_id: int) -> tuple[bool, str | None]:
     """Whether there is such a change, and its fate so far."""
     row = connection.execute(
-        select(func.coalesce(outbox_events.c.outcome, pending_fates.c.outcome).label("outcome"))
+        select(FATE["outcome"])
         .outerjoin(pending_fates, IS_FATE_OF_CHANGE)
         .where(outbox_events.c.host == host, outbox_events.c.id == change_id)
     ).one_or_none()

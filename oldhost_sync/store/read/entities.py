@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, text
+from sqlalchemy import bindparam, select, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.store.columns import UtcDateTime, like_pattern
 from oldhost_sync.store.ledger.fates import UNKNOWN, payload_hash
-from oldhost_sync.store.outbox.pending_fates import IS_PENDING
+from oldhost_sync.store.outbox.pending_fates import FATE, IS_PENDING
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
     entities,
@@ -239,15 +239,12 @@ def read_entity(connection: Connection, host: str, entity_type: str, entity_id: 
         shadow = select(entities).where(
             entities.c.host == host, entities.c.entity_type == entity_type, entities.c.id == entity_id
         )
-    columns, later_written = outbox_events.c, pending_fates.c
+    columns = outbox_events.c
     latest = (
         select(
             columns.id.label("change_id"), columns.idempotency_key, columns.event_type, columns.priority_class,
             columns.created_at.label("accepted_at"),
-            func.coalesce(columns.outcome, later_written.outcome).label("outcome"),
-            func.coalesce(columns.processed_at, later_written.decided_at).label("processed_at"),
-            func.coalesce(columns.nonce, later_written.nonce).label("nonce"),
-            func.coalesce(columns.error, later_written.error).label("error"),
+            *(FATE[name] for name in ("outcome", "processed_at", "nonce", "error")),
         )
         .outerjoin(pending_fates, IS_FATE_OF_CHANGE)
         .where(columns.host == host, columns.entity_type == entity_type, columns.entity_id == entity_id)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from math import ceil
 from statistics import median
 from typing import Any
@@ -21,7 +21,7 @@ from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.intake.rules import rules_of
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS, CALLED_A_REPLAY
 from oldhost_sync.store.outbox.books import read_books
-from oldhost_sync.store.outbox.outstanding_changes import ITS_UNIT, as_ref, dead_letters, outstanding_page
+from oldhost_sync.store.outbox.outstanding_changes import ITS_UNIT, as_ref, dead_letters, outstanding_page, unix_ms
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING
 from oldhost_sync.store.read import late_emergencies
 from oldhost_sync.store.read.halt import HaltDecision, read_decision
@@ -303,7 +303,7 @@ def read_live_load(connection: Connection, host: str, at_most: int = CHANGES_MAX
     paused, halted = blockers(connection, host)
     stopped = "it is halted until `resolve`" if halted else f"it is paused by {paused.operator}" if paused else ""
     return LiveLoad(
-        now_ms=int(now.replace(tzinfo=UTC).timestamp() * 1000),
+        now_ms=unix_ms(now),
         outstanding=outstanding,
         scheduled=scheduled,
         ban_left_ms=max(0, state.ban_left_ms or 0),

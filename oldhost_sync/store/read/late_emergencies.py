@@ -80,7 +80,7 @@ _CLOSE = text(
 _BREACHES = text(
     "SELECT COUNT(*) AS incidents, COALESCE(SUM(breached_ended + breached_waiting), 0) AS breaches, "
     "COALESCE(MAX(worst_ms), 0) AS worst_ms FROM late_emergencies FORCE INDEX (ix_late_emergencies_started) "
-    "WHERE host = :host AND started_at > UTC_TIMESTAMP(6) - INTERVAL :days DAY"
+    "WHERE host = :host AND started_at > UTC_TIMESTAMP(6) - INTERVAL 30 DAY"
 )
 
 
@@ -113,7 +113,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Breaches:
-    """In the last days: how many incidents, how many emergencies that broke the promise, the longest wait."""
+    """In the last 30 days: how many incidents, how many emergencies that broke the promise, the longest wait."""
 
     incidents: int
     breaches: int
@@ -203,8 +203,8 @@ def end_incident(connection: Connection, host: str) -> None:
     connection.execute(_CLOSE, {"host": host})
 
 
-def breaches(connection: Connection, host: str, days: int = 30) -> Breaches:
-    row = connection.execute(_BREACHES, {"host": host, "days": days}).one()
+def breaches(connection: Connection, host: str) -> Breaches:
+    row = connection.execute(_BREACHES, {"host": host}).one()
     return Breaches(int(row.incidents), int(row.breaches), int(row.worst_ms))
 
 
