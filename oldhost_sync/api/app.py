@@ -12,11 +12,13 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.telemetry import TelemetryConfig
 
-from oldhost_sync.api import examples, problems, schemas, view_schemas
+from oldhost_sync.api import examples, schemas, view_schemas
 from oldhost_sync.api.access.rights import Door, public_paths, rendered
 from oldhost_sync.api.access.tokens import LastUses
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.error_answers import answer_errors
 from oldhost_sync.api.middleware import ApiMiddleware
+from oldhost_sync.api.problems import ProblemBody
 from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.api.requests import understood_query
 from oldhost_sync.api.routes.administration import AuditRoutes, RuleRoutes, UsageRoutes
@@ -120,7 +122,7 @@ def create_app(dependencies: Dependencies, *more: Callable[[FastAPI, Dependencie
         dependencies=[Depends(understood_query)],
         telemetry=NO_TELEMETRY,
     )
-    problems.install(app, partial(rendered, doors))
+    answer_errors(app, partial(rendered, doors))
     for routes in _ROUTES:
         routes(dependencies).mount(app)
     for add_routes in more:
@@ -179,7 +181,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         components = document.setdefault("components", {})
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         schemas = components.setdefault("schemas", {})
-        for model in (*_BODIES, problems.ProblemBody):
+        for model in (*_BODIES, ProblemBody):
             schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas.update(schema.pop("$defs", {}))
             schemas[model.__name__] = schema

@@ -24,6 +24,7 @@ from oldhost_sync.api.access.pace import AnonymousRateLimit, ReadingPace
 from oldhost_sync.api.access.rights import CALLER_KEY, PROBLEM_KEY, Caller, Door, door_to, rendered
 from oldhost_sync.api.connection_count import address_of
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.error_answers import as_response
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
 from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.store.errors import StoreError, error_code
@@ -126,11 +127,11 @@ class ApiMiddleware:
             if caller is None:
                 self._refused.note(address_of(scope["client"]), self._tokens.why_refused(given))
                 await self._strangers.turn(address_of(scope["client"]))
-                await unauthenticated().response()(scope, receive, send)
+                await as_response(unauthenticated())(scope, receive, send)
                 return
             problem = self._quotas.request(caller)
             if problem is not None:
-                await problem.response()(scope, receive, send)
+                await as_response(problem)(scope, receive, send)
                 return
             scope[CALLER_KEY] = caller
         await self._known(scope, receive, send)

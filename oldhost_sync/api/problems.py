@@ -11,17 +11,12 @@ A problem never repeats the payload that it is about: it names the field.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import ErrorDetails
-from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Match, Route
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.fields import FIELD, OWN_WORDS
@@ -86,9 +81,6 @@ class Problem(Exception):  # noqa: N818 - the standard's word
         self.headers = dict(headers or {})
         said = {"type": TYPE_PREFIX + kind, "title": title, "status": status, "detail": detail, "action": action}
         self.content: dict[str, object] = said | more
-
-    def response(self) -> Response:
-        return JSONResponse(self.content, self.status, headers=self.headers, media_type=MEDIA_TYPE)
 
 
 def unavailable(kind: str, title: str, detail: str, action: str, *, retry_after: int = 1, **more: object) -> Problem:
@@ -261,51 +253,6 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
     if isinstance(error, DatabaseUnavailable) and not isinstance(error, AccessRefused | StatementRefused):
         return database_away(str(error))
     return database_unsuitable(str(error))
-
-
-def of_http_exception(request: Request, error: HTTPException) -> Problem:
-    """The framework's own errors as problems."""
-    path = request.url.path[:200]
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        detail = f"No route matches {path!r}."
-        return Problem(404, "unknown-path", "There is nothing here", detail, "See GET /openapi.json.")
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return method_not_allowed(request.method, ", ".join(_methods_of(request)))
-    title = "The request can't be read"
-    return Problem(error.status_code, "bad-request", title, str(error.detail), "See GET /openapi.json.")
-
-
-def _methods_of(request: Request) -> list[str]:
-    """All methods of the path: several routes may share it, and the framework names only those of the first route."""
-    found = {
-        method
-        for route in request.app.routes
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
-        for method in route.methods or ()
-    }
-    return sorted(found | {"HEAD"} if "GET" in found else found)
-
-
-def install(app: FastAPI, answer: Callable[[Request, Problem], Response] = lambda _request, it: it.response()) -> None:
-    """Turn every error of `app` into a problem; `answer` turns the problem into an answer."""
-
-    @app.exception_handler(Problem)
-    async def on_problem(request: Request, error: Problem) -> Response:
-        return answer(request, error)
-
-    @app.exception_handler(HTTPException)
-    async def on_http(request: Request, error: HTTPException) -> Response:
-        return answer(request, of_http_exception(request, error))
-
-    @app.exception_handler(RequestValidationError)
-    async def on_validation(request: Request, error: RequestValidationError) -> Response:
-        return answer(request, fields_invalid(error.errors()))
-
-    @app.exception_handler(StoreError)
-    async def on_store(request: Request, error: StoreError) -> Response:
-        if isinstance(error, CommitUncertain) and request.method == "GET":
-            return answer(request, database_away(str(error)))  # a read has no effect that could be uncertain
-        return answer(request, of_store_error(error))
 
 
 # ------------------------------------------------------------- refused before a route; then the connection is closed

@@ -10,14 +10,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from oldhost_sync.api.bounded_waits import is_silent
-from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.situation import Observations, Situation, judge
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.read.host_condition import HostCondition, read_condition, waiting_lanes
+
+if TYPE_CHECKING:
+    from oldhost_sync.api.dependencies import Dependencies
 
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from oldhost_sync.api.error_answers import as_response
 from oldhost_sync.api.problems import Problem, forbidden, unauthenticated
 from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
 from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX, cause_of
@@ -196,7 +197,7 @@ def rendered(doors: Sequence[Door], request: Request, problem: Problem) -> Respo
     """`problem` as an answer: JSON, unless the request came through a door. The scope keeps it for the middleware."""
     request.scope[PROBLEM_KEY] = problem
     door = door_to(doors, request.scope["path"])
-    return problem.response() if door is None else door.tell(request, problem)
+    return as_response(problem) if door is None else door.tell(request, problem)
 
 
 # --------------------------------------------------------------------------------------------------- whose change it is

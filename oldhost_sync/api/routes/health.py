@@ -20,6 +20,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.api import limits
 from oldhost_sync.api.access.rights import READERS, WATCHERS, access, adder
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.error_answers import as_response
 from oldhost_sync.api.examples import METRICS
 from oldhost_sync.api.problems import Problem, database_away, database_unsuitable, of_store_error
 from oldhost_sync.api.schemas import Health
@@ -120,7 +121,7 @@ class HealthRoutes:
         of_writes = self._dependencies.last_refusal.standing(self._dependencies.clock())
         problem = await self._readiness.see() or of_writes
         # Not raised: the problem is shared, and every raise would add to its traceback.
-        return Health(status="ok") if problem is None else problem.response()
+        return Health(status="ok") if problem is None else as_response(problem)
 
     async def metrics(self) -> Response:
         return Response(await self._dependencies.metrics.text(), media_type=self._dependencies.metrics.content_type)

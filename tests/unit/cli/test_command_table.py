@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer.main
 
 from oldhost_sync.cli.command_table import COMMANDS
 from oldhost_sync.cli.main import app
+from tests.architecture.project_files import ROOT
 
 LOADED = """
 import sys
@@ -29,6 +32,21 @@ def test_the_list_says_what_the_commands_own_help_says(name: str) -> None:
 def test_the_list_of_commands_needs_no_library_of_a_server(arguments: list[str]) -> None:
     source = LOADED.format(arguments=arguments)
     shown = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout.splitlines()[-1] == "[]"
+
+
+def test_status_loads_nothing_of_the_apis_server(tmp_path: Path) -> None:
+    """FastAPI alone takes longer to load than the rest."""
+    source = (
+        "import sys; from oldhost_sync.cli.main import run\n"
+        "try: run(['status'])\n"
+        "finally: print([name for name in ('fastapi', 'starlette', 'prometheus_client') if name in sys.modules])"
+    )
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    shown = subprocess.run(
+        [sys.executable, "-c", source], check=False, cwd=tmp_path, env=path, capture_output=True, text=True, timeout=60
+    )
+    assert "SYNC_DATABASE_URL is not set" in shown.stderr
     assert shown.stdout.splitlines()[-1] == "[]"
 
 
