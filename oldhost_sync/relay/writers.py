@@ -14,6 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.relay.transactions import SharedPoll
 from oldhost_sync.temporal import client as temporal
 from oldhost_sync.temporal.task_queue import QueueState, TaskSights
 from oldhost_sync.temporal.writer_health import WriterHealth, is_no_namespace, queue_state, writer_health
@@ -45,7 +46,7 @@ class TemporalWriters:
         self._policy = policy
         self._client = temporal.SharedClient(connect, CALL_SECONDS_MAX)
         self._sights = TaskSights()
-        self._polled: tuple[float, asyncio.Task[QueueState]] | None = None
+        self._queues = SharedPoll[QueueState](POLLED_FRESH_SECONDS)
 
     async def connected(self) -> Client:
         """The client for all hosts. Raises what connecting raises."""
@@ -72,10 +73,7 @@ class TemporalWriters:
             raise TemporalDoesNotAnswer(_reason(error)) from error
 
     async def _queue(self) -> QueueState:
-        now = time.monotonic()
-        if self._polled is None or (self._polled[1].done() and now >= self._polled[0] + POLLED_FRESH_SECONDS):
-            self._polled = now, asyncio.ensure_future(self._ask_queue())
-        return await asyncio.shield(self._polled[1])
+        return await self._queues.poll(time.monotonic(), self._ask_queue)
 
     async def _ask_queue(self) -> QueueState:
         return await queue_state(await self._client.get())
