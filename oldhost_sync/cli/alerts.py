@@ -14,8 +14,7 @@ from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import INTEGER_MAX
 from oldhost_sync.policy.rules.alert_kinds import KINDS, runbook
-from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
-from oldhost_sync.store.alerts import RaisedAlert, list_alerts
+from oldhost_sync.store.alerts import AlertDecided, RaisedAlert, acknowledge_alert, close_alert_by_hand, list_alerts
 from oldhost_sync.user_errors import WRONG, CliError
 
 alerts = typer.Typer(help="Alerts, newest first: one for each cause.", invoke_without_command=True)

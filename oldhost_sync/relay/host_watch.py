@@ -19,8 +19,7 @@ from oldhost_sync.policy.rules.host_state import host_state
 from oldhost_sync.relay.duty import HostFailures, is_outage
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.alert_decisions import close_quiet_alerts
-from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
+from oldhost_sync.store.alerts import close_quiet_alerts, keep_dead_letter_alerts
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox.books import check_books
 from oldhost_sync.store.read.figures import RINGS, HostFigures, read_figures, record_sample

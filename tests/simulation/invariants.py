@@ -20,7 +20,7 @@ from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.queue.coalescer import Added, Coalescer
 from oldhost_sync.policy.queue.operations import PendingOperation, label_of
 from oldhost_sync.policy.rules.alert_cause import cause_of
-from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
+from oldhost_sync.store.alerts import keep_dead_letter_alerts
 from oldhost_sync.store.ledger.fates import UNCONFIRMED
 from oldhost_sync.store.ledger.operator_commands import CONFIRM_CHANGE, DISCARD_CHANGE, REOPEN_CHANGE
 from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING

@@ -19,8 +19,14 @@ from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
 from oldhost_sync.policy.rules.alert_kinds import may_close, runbook
 from oldhost_sync.policy.rules.operator_act import Actor
-from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
-from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
+from oldhost_sync.store.alerts import (
+    AlertDecided,
+    RaisedAlert,
+    State,
+    acknowledge_alert,
+    close_alert_by_hand,
+    list_alerts,
+)
 
 # What people do with alerts.
 ALERT_ACTS: dict[str, Callable[[Connection, str, int, Actor, str], AlertDecided]] = {
@@ -59,7 +65,12 @@ class AlertRoutes:
         host = self._dependencies.host
         found = await self._dependencies.database.run(
             lambda connection: list_alerts(
-                connection, host, open_only=open, state=state, kind=kind, limit=limit + 1, before_id=before_id
+                connection,
+                host,
+                state=state or ("open" if open else "all"),
+                kind=kind,
+                limit=limit + 1,
+                before_id=before_id,
             )
         )
         page = [_shown(each) for each in found[:limit]]

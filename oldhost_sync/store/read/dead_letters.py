@@ -2,7 +2,7 @@
 
 Reasons that differ only in numbers, UUIDs, hashes or quoted names are one group ("no such guest 4711"): its name is the
 reason's beginning with each of these written as #. Alerts about dead letters have the same groups, by a shorter
-beginning (store/dead_letter_alerts.py).
+beginning (store/alerts.py).
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ from sqlalchemy import Engine
 from oldhost_sync.api.access.rights import ROLES_KEY
 from oldhost_sync.console.door import STREAM
 from oldhost_sync.policy.rules.operator_act import OperatorAct
-from oldhost_sync.store.alerts import list_alerts, raise_alert
-from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
+from oldhost_sync.store.alerts import keep_dead_letter_alerts, list_alerts, raise_alert
 from oldhost_sync.store.ledger.fates import APART
 from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.transactions import run_in_transaction

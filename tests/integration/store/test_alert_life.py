@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store import alert_events, alerts, audit
-from oldhost_sync.store.alert_decisions import acknowledge_alert, close_alert_by_hand
+from oldhost_sync.store.alerts import acknowledge_alert, close_alert_by_hand
 from oldhost_sync.store.intake.change_recorder import record_refused
 from tests.integration.store.writing import HOST, before, change_sql, rows
 

@@ -36,7 +36,7 @@ def test_one_alert_is_open_per_cause(engine: Engine) -> None:
     with engine.begin() as connection:
         assert alerts.close_alert(connection, HOST, "ban")
         assert alerts.list_alerts(connection, HOST) == []
-        assert len(alerts.list_alerts(connection, HOST, open_only=False)) == 2
+        assert len(alerts.list_alerts(connection, HOST, state="all")) == 2
 
 
 def test_an_alert_that_is_open_already_does_not_spoil_the_transaction(engine: Engine) -> None:

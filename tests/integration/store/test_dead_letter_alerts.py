@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.store import alerts, dead_letter_alerts
-from oldhost_sync.store.dead_letter_alerts import REASONS_MAX, dead_letter_groups, keep_dead_letter_alerts
+from oldhost_sync.store import alerts
+from oldhost_sync.store.alerts import REASONS_MAX, dead_letter_groups, keep_dead_letter_alerts
 from oldhost_sync.store.read.dead_letters import list_groups
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
@@ -111,7 +111,7 @@ def test_letters_whose_texts_are_not_read_are_counted_with_the_other_reasons(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     rejected(engine, *(f"reason {letter}" for letter in "abcde"))
-    monkeypatch.setattr(dead_letter_alerts, limit, 2)
+    monkeypatch.setattr(alerts, limit, 2)
     assert [(alert.cause, alert.count) for alert in kept(engine)] == [
         ("dead-letters:reason a", 1), ("dead-letters:reason b", 1), ("dead-letters:other reasons", 3),
     ]  # fmt: skip
@@ -122,7 +122,7 @@ def test_one_reason_with_ever_different_numbers_and_hashes_is_one_text(
 ) -> None:
     hashes = ("9f86d081884c7d659a2feaa0c55ad015", "DCAFFE01DCAFFE01DCAFFE01DCAFFE01", "1" * 32)
     rejected(engine, *(f"no guest {number} of {hashed}" for number, hashed in enumerate(hashes)))
-    monkeypatch.setattr(dead_letter_alerts, "_TEXTS_MAX", 1)
+    monkeypatch.setattr(alerts, "_TEXTS_MAX", 1)
     assert [(alert.cause, alert.count) for alert in kept(engine)] == [("dead-letters:no guest # of #", 3)]
 
 

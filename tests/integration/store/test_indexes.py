@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.limits import RELAY_LOOK_SECONDS
-from oldhost_sync.store import alert_events, alerts, audit, dead_letter_alerts, retention
+from oldhost_sync.store import alert_events, alerts, audit, retention
 from oldhost_sync.store.intake import schedule
 from oldhost_sync.store.intake.batch_recorder import ChangeBatch, LockWaits, record_groups
 from oldhost_sync.store.intake.validation import accept
@@ -101,14 +101,14 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "hosts with fates to write": change_feed.hosts_with_work,
     "fates without a number": lambda connection: change_feed.number_fates(connection, HOST, 50),
     "open alerts": lambda connection: alerts.list_alerts(connection, HOST),
-    "all alerts": lambda connection: alerts.list_alerts(connection, HOST, open_only=False),
+    "all alerts": lambda connection: alerts.list_alerts(connection, HOST, state="all"),
     "the books and what else an overview asks": lambda connection: host_condition.read_status(connection, HOST),
     "how many alerts are open": lambda connection: host_condition.count_open_alerts(connection, HOST),
     "closed alerts of a kind": lambda connection: alerts.list_alerts(connection, HOST, state="closed", kind="ban"),
     "an alert of a rare kind": lambda connection: alerts.list_alerts(connection, HOST, state="all", kind="strays"),
     "undelivered alerts": lambda connection: alert_events.undelivered(connection, HOST),
     "how many are undelivered": lambda connection: alert_events.hosts_with_undelivered(connection, [HOST]),
-    "dead letters by reason": lambda connection: dead_letter_alerts.dead_letter_groups(connection, HOST),
+    "dead letters by reason": lambda connection: alerts.dead_letter_groups(connection, HOST),
     "the end of an alert": lambda connection: alerts.close_alert(connection, HOST, "d5"),
     "operators' acts": lambda connection: audit.list_acts(connection, HOST),
     "hosts with changes that are due": lambda connection: schedule.hosts_due(connection, "one"),

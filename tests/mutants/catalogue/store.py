@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "a list of conditions that arrives after a later one",
-        (Patch("oldhost_sync/store/alerts.py", ".where(of_host, condition_lists.c.sequence < told.sequence)", ".where(of_host)"),),
+        (Patch("oldhost_sync/store/alerts.py", ".where(of_host, condition_lists.c.sequence < listed.sequence)", ".where(of_host)"),),
         levels=(ALERTS,),
     ),
     Mutant(
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         "people close what the product still sees",
-        (Patch("oldhost_sync/store/alert_decisions.py", "not may_close(found.kind)", "False"),),
+        (Patch("oldhost_sync/store/alerts.py", "not may_close(alert.kind)", "False"),),
         levels=(ALERTS,),
     ),
     Mutant(
