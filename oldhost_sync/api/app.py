@@ -1,24 +1,20 @@
-"""The application, put together: routes, problems, middleware, and the OpenAPI document."""
+"""The application, put together: routes, problems and middleware."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from importlib import metadata
-from typing import Any
 
 from fastapi import Depends, FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi.telemetry import TelemetryConfig
 
-from oldhost_sync.api import examples, schemas, view_schemas
 from oldhost_sync.api.access.rights import Door, public_paths, rendered
 from oldhost_sync.api.access.tokens import LastUses
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.document import DESCRIPTION, document_of, version
 from oldhost_sync.api.error_answers import answer_errors
 from oldhost_sync.api.middleware import ApiMiddleware
-from oldhost_sync.api.problems import ProblemBody
 from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.api.requests import understood_query
 from oldhost_sync.api.routes.administration import AuditRoutes, RuleRoutes, UsageRoutes
@@ -33,44 +29,6 @@ from oldhost_sync.api.routes.units import UnitRoutes
 from oldhost_sync.api.routes.writer import SeriesRoutes, SessionRoutes, WriterRoutes
 from oldhost_sync.probes.health import running_during
 
-DESCRIPTION = """Accepts changes at once and sends them to OldHost in order, each exactly once.
-
-Every write is answered with 202 as soon as it is durable. Use its `idempotency_key` to ask for its fate, and to repeat
-the request when an answer was lost. Errors are `application/problem+json`: `detail` says what is wrong, `action` says
-what to do."""
-
-# The routes read request bodies themselves, so their schemas are added to the document here.
-_BODIES = (
-    schemas.UnitStatus,
-    schemas.UnitDetails,
-    schemas.NewChange,
-    schemas.NewChanges,
-    schemas.ReasonedRequest,
-    schemas.Flush,
-    schemas.Resolve,
-    view_schemas.NewRule,
-    view_schemas.Letters,
-    view_schemas.Replacement,
-)
-# In the document's order.
-TAGS = {
-    "units": "Units: the state that applications show, and the two writes that most applications need",
-    "changes": "Changes of any entity: create, schedule and cancel them, ask for their fate, follow all fates",
-    "outbox": "Changes for people: filtered lists, and single changes by id",
-    "entities": "One entity as the application shows it, next to what OldHost has",
-    "search": "Find what a key, an id, a name or a property refers to",
-    "series": "The state of the host in words, and its load over time",
-    "sessions": "Sessions with OldHost: which worker held each one, and why it ended",
-    "plan": "What if: a scenario, or the changes that wait now, simulated in virtual time",
-    "writer": "The workflow that sends changes to OldHost: its state, and operators' actions",
-    "dead letters": "Changes that OldHost rejected, and the decisions about them",
-    "alerts": "Messages for operators, one for each cause: list, acknowledge and close them",
-    "rules": "The class that the changes of each event type get",
-    "usage": "What each token used, and its quotas",
-    "audit": "Who did what, and why",
-    "hosts": "The hosts that are served; every path also exists for each host: /api/hosts/{host}/…",
-    "health": "Liveness, readiness and metrics of this process",
-}
 # FastAPI's own spans, metrics and logs are off. It would create them as soon as the environment or a library sets up
 # OpenTelemetry, and they hold whole paths with idempotency keys, and error texts.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
@@ -138,7 +96,7 @@ def create_app(dependencies: Dependencies, *more: Callable[[FastAPI, Dependencie
     app.state.others = ()
     app.state.end_streams = partial(_close, doors)
     app.state.metrics = dependencies.metrics
-    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
     return app
 
 
@@ -163,30 +121,3 @@ async def _kept(dependencies: Dependencies, doors: Sequence[Door]) -> AsyncItera
 async def _close(doors: Sequence[Door]) -> None:
     for door in doors:
         await door.close()
-
-
-def version() -> str:
-    try:
-        return metadata.version("oldhost-sync")
-    except metadata.PackageNotFoundError:
-        return "0+source"
-
-
-def _document(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        tags = [{"name": name, "description": text} for name, text in TAGS.items()]
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=tags
-        )
-        components = document.setdefault("components", {})
-        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-        schemas = components.setdefault("schemas", {})
-        for model in (*_BODIES, ProblemBody):
-            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas.update(schema.pop("$defs", {}))
-            schemas[model.__name__] = schema
-        for unused in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(unused, None)
-        examples.add_to(document)
-        app.openapi_schema = document
-    return app.openapi_schema

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from oldhost_sync.fields.scalar import (
@@ -22,6 +22,7 @@ from oldhost_sync.fields.scalar import (
     read_whole,
 )
 from oldhost_sync.policy import limits
+from oldhost_sync.store.record import complete_schema
 
 # The kind of error whose words are the parser's; `FIELD` in them stands for the field's name.
 OWN_WORDS = "field"
@@ -85,3 +86,9 @@ BLANK_IS_NONE = BeforeValidator(lambda value: None if value == "" else value)
 # For a number in a JSON body.
 JSON_WHOLE = _by(read_json_whole)
 RowId = Annotated[int, Field(ge=1, le=limits.INTEGER_MAX), WHOLE]
+
+
+class AnswerBody(BaseModel):
+    """What only the API answers with; other answers are records of the store. An `EXAMPLE` stands beside its fields."""
+
+    model_config = ConfigDict(json_schema_extra=complete_schema)

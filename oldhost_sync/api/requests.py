@@ -18,19 +18,27 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from fastapi import Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.fields import DECIMAL, WHOLE, Id, Moment, Name
+from oldhost_sync.api.fields import (
+    DECIMAL,
+    WHOLE,
+    Id,
+    Key,
+    Moment,
+    Name,
+)
 from oldhost_sync.api.problems import Problem, field_invalid, fields_invalid
 from oldhost_sync.fields.json_text import DUPLICATE_NAME, NOT_JSON, check_json, read_json
 from oldhost_sync.fields.scalar import InvalidField, read_key
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.limits import INTEGER_MAX, KEY_LENGTH_MAX, KEY_PATTERN
+from oldhost_sync.policy.limits import INTEGER_MAX, KEY_LENGTH_MAX, KEY_PATTERN, TEXT_LENGTH_MAX
 from oldhost_sync.store.read.change_feed import END_US, FeedCursor
 from oldhost_sync.store.read.change_list import BEGINNING as SOONEST
 from oldhost_sync.store.read.change_list import ChangeFilter, ScheduledPlace
+from oldhost_sync.store.record import KEY
 
 # ---------------------------------------------------------------------------------------------------------------- query
 
@@ -163,6 +171,32 @@ def _no_cursor(field: str) -> Problem:
 # ----------------------------------------------------------------------------------------------------------------- body
 
 M = TypeVar("M", bound=BaseModel)
+
+
+Reason = Annotated[str, Field(min_length=1, max_length=TEXT_LENGTH_MAX, description="Why; recorded in the audit.")]
+
+
+class RequestBody(BaseModel):
+    """Unknown fields are refused: a misspelt `not_before` must not cause a change to be sent at once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Keyed(RequestBody):
+    """A request that records something, under an idempotency key that the caller may choose."""
+
+    idempotency_key: Key | None = Field(
+        default=None,
+        description="Your name for this request, like the Idempotency-Key header; if both are given they must be "
+        "equal. If neither is given, the server creates one.",
+        examples=[KEY],
+    )
+
+
+class ReasonedRequest(RequestBody):
+    """An operator's reason."""
+
+    reason: Reason = Field(examples=["Corrected the guest's record at OldHost."])
 
 
 async def read_body(request: Request, model: type[M]) -> M:

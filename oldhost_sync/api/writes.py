@@ -18,8 +18,9 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from pydantic import Field
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 from starlette.responses import Response
@@ -27,6 +28,7 @@ from starlette.responses import Response
 from oldhost_sync.api import limits
 from oldhost_sync.api.bounded_waits import is_silent
 from oldhost_sync.api.database import Database
+from oldhost_sync.api.fields import AnswerBody
 from oldhost_sync.api.problems import commit_uncertain, too_busy
 from oldhost_sync.api.request_spans import note
 from oldhost_sync.api.requests import RequestKey
@@ -44,6 +46,7 @@ from oldhost_sync.store.intake.batch_recorder import LockWaits
 from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_recorder import NO_WAIT, RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable
+from oldhost_sync.store.record import KEY
 from oldhost_sync.store.transactions import run_in_transaction
 
 # Certainly not recorded: each of these changes is tried alone, and gets an error of its own.
@@ -152,6 +155,16 @@ def _record_one(engine: Engine, change: Acceptable) -> RecordedChange | None:
 
 
 T = TypeVar("T")
+
+
+class Accepted(AnswerBody):
+    """The change is recorded and will reach OldHost. The same Idempotency-Key and body give this answer again."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {"sync_status": "PENDING_SYNC", "change_id": 4711, "idempotency_key": KEY}
+
+    sync_status: str = Field(description="PENDING_SYNC, or SCHEDULED until `not_before`")
+    change_id: int | None = Field(description="The order token; null while scheduled")
+    idempotency_key: str = Field(description="Ask GET /api/changes/{idempotency_key} for its fate")
 
 
 async def recorded(recording: Awaitable[T], key: RequestKey) -> T:

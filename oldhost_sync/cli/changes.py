@@ -22,7 +22,7 @@ from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.intake.schedule import cancel_by_operator
 from oldhost_sync.store.read import change_status, entities
 from oldhost_sync.store.read.change_list import list_scheduled
-from oldhost_sync.store.read.entities import search as search_all
+from oldhost_sync.store.read.search import search as search_all
 from oldhost_sync.temporal.writer_client import WriterError
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
@@ -77,7 +77,7 @@ def show(
             out.print(f"{label}: {text}", markup=False)
 
 
-def _fate(connection: Connection, host: str, key: str) -> change_status.FateView | None:
+def _fate(connection: Connection, host: str, key: str) -> change_status.Fate | None:
     """By key; if no change has this key and it is a number, by id."""
     fate = change_status.find_fate(connection, host, key)
     if fate is None and key.isascii() and key.isdecimal() and int(key) <= CHANGE_ID_MAX:

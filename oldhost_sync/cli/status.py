@@ -36,7 +36,7 @@ from oldhost_sync.temporal.writer_client import WriterError
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
 if TYPE_CHECKING:
-    from oldhost_sync.api.routes.hosts import HostLine
+    from oldhost_sync.api.routes.hosts import ServedHost
     from oldhost_sync.store.read.host_condition import HostCondition
 
 
@@ -293,7 +293,7 @@ def hosts(as_json: AsJson = False) -> None:
     console().print(rows("", ("host", "state", "oldest waiting since", "alerts", "why"), lines))
 
 
-async def _lines(config: Settings) -> list[HostLine]:
+async def _lines(config: Settings) -> list[ServedHost]:
     from oldhost_sync.api.routes.hosts import HostList, read_conditions
     from oldhost_sync.store.engine import known_hosts
 

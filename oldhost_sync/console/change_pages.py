@@ -13,9 +13,15 @@ from starlette.responses import Response
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, refuse_search_in_words, seen_by, source_of
 from oldhost_sync.api.fields import RowId
 from oldhost_sync.api.problems import Problem, field_invalid, unknown_change
-from oldhost_sync.api.requests import Outcome, parse_json, read_number_cursor, read_scheduled_cursor, scheduled_cursor
+from oldhost_sync.api.requests import (
+    Outcome,
+    ReasonedRequest,
+    parse_json,
+    read_number_cursor,
+    read_scheduled_cursor,
+    scheduled_cursor,
+)
 from oldhost_sync.api.routes.dead_letters import decide_one, replace_letter
-from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.console.forms import ChangeForm, CorrectionAct, KeyedAct, read_act
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
@@ -25,7 +31,7 @@ from oldhost_sync.store.intake.change_recorder import Correction
 from oldhost_sync.store.intake.schedule import cancel_by_operator
 from oldhost_sync.store.read.change_list import list_changes, list_scheduled
 from oldhost_sync.store.read.change_status import find_fate_of_id, payload_of
-from oldhost_sync.store.read.entities import Hit, search
+from oldhost_sync.store.read.search import SearchHit, search
 
 CHANGES = f"{PREFIX}/changes"
 SCHEDULED = f"{PREFIX}/scheduled"
@@ -96,7 +102,7 @@ class ChangesPage(Page):
         return self.console.layout.redirect(SCHEDULED, f"{act.key} is cancelled.")
 
 
-def address_of(hit: Hit) -> str:
+def address_of(hit: SearchHit) -> str:
     """The page of a hit."""
     if hit.change_id is not None:
         return f"{CHANGES}/{hit.change_id}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from oldhost_sync.policy.tuning import EMERGENCY_MS
-from oldhost_sync.store.read.figures import RINGS, LoadSample
+from oldhost_sync.store.read.figures import RINGS, SeriesPoint
 
 WIDTH, HEIGHT = 600, 120
 COLUMNS_MAX = 180
@@ -55,10 +55,10 @@ class Chart:
     end: datetime
 
 
-Value = Callable[[LoadSample], float | None]
+Value = Callable[[SeriesPoint], float | None]
 
 
-def draw(samples: Sequence[LoadSample], span: str, end: datetime) -> list[Chart]:
+def draw(samples: Sequence[SeriesPoint], span: str, end: datetime) -> list[Chart]:
     """The three charts of `span` (a key of RINGS), up to `end`."""
     canvas = _Canvas(samples, span, end)
     per_minute = 60 / RINGS[span].step_s
@@ -91,7 +91,7 @@ def draw(samples: Sequence[LoadSample], span: str, end: datetime) -> list[Chart]
 
 
 class _Canvas:
-    def __init__(self, samples: Sequence[LoadSample], span: str, end: datetime) -> None:
+    def __init__(self, samples: Sequence[SeriesPoint], span: str, end: datetime) -> None:
         self._samples = samples
         ring = RINGS[span]
         self._begin, self._end = end - timedelta(seconds=ring.span_s), end

@@ -20,7 +20,7 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.forecast.rates import RATES_OVER_MS
 from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.store.outbox.books import Books
-from oldhost_sync.store.read.figures import RINGS, LoadSample, read_series
+from oldhost_sync.store.read.figures import RINGS, SeriesPoint, read_series
 
 _PROMISE = "emergencies within 30 s"
 # Only an operator ends these, so their end can't be forecast.
@@ -109,14 +109,14 @@ class SeriesCache:
     def __init__(self, dependencies: Dependencies, span: str, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._step_s = RINGS[span].step_s
-        self._query: Query[Sequence[LoadSample]] = Query(
+        self._query: Query[Sequence[SeriesPoint]] = Query(
             lambda: dependencies.database.run(lambda connection: read_series(connection, dependencies.host, span)),
             "MariaDB does not answer in time",
         )
         self._fresh_until = float("-inf")
-        self._seen: tuple[Observation[Sequence[LoadSample]], datetime] | None = None
+        self._seen: tuple[Observation[Sequence[SeriesPoint]], datetime] | None = None
 
-    async def see(self) -> tuple[Observation[Sequence[LoadSample]], datetime]:
+    async def see(self) -> tuple[Observation[Sequence[SeriesPoint]], datetime]:
         """The samples, and the time at which their charts end."""
         now = self._clock()
         if self._seen is None or self._seen[0].trouble or now >= self._fresh_until:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from oldhost_sync.api.access.rights import access, operator_request, public
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.schemas import ReasonedRequest
+from oldhost_sync.api.requests import ReasonedRequest
 from oldhost_sync.console.forms import read_act
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.live_stream import LiveStream

@@ -12,8 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, operator_request
 from oldhost_sync.api.problems import field_invalid, unavailable
-from oldhost_sync.api.routes.writer import SeriesSpan
-from oldhost_sync.api.schemas import Flush
+from oldhost_sync.api.routes.writer import Flush, SeriesSpan
 from oldhost_sync.console.door import SIGN_IN_KEY, STREAM
 from oldhost_sync.console.forms import HaltAct, read_act
 from oldhost_sync.console.layout import SECURITY_HEADERS
@@ -23,7 +22,7 @@ from oldhost_sync.console.sign_ins import STREAM_LOOK_SECONDS, SignIn
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.store.read.halt import read_halt
 from oldhost_sync.store.read.host_condition import Ban, read_ban
-from oldhost_sync.store.read.sessions import NONCES_LOOKED_AT, SessionList, read_sessions
+from oldhost_sync.store.read.sessions import NONCES_LOOKED_AT, Sessions, read_sessions
 
 
 class OverviewPage(Page):
@@ -151,7 +150,7 @@ class SessionsPage(Page):
         found, stops, ban = await self.console.dependencies.database.run(self._read)
         return self.page(request, "sessions.html", found=found, stops=stops, ban=ban, looked_at=NONCES_LOOKED_AT)
 
-    def _read(self, connection: Connection) -> tuple[SessionList, list[RaisedAlert], Ban | None]:
+    def _read(self, connection: Connection) -> tuple[Sessions, list[RaisedAlert], Ban | None]:
         host = self.console.dependencies.host
         stops = [
             alert

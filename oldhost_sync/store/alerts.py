@@ -6,9 +6,9 @@ The events to be posted to the webhook are stored in the same transaction (`aler
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from sqlalchemy import func, select, text, update
 from sqlalchemy.engine import Connection, Row
@@ -27,6 +27,7 @@ from oldhost_sync.store.columns import storable
 from oldhost_sync.store.errors import DUPLICATE_KEY, error_code
 from oldhost_sync.store.ledger.fates import UNSURE
 from oldhost_sync.store.outbox.outstanding_changes import DEAD_LETTERS
+from oldhost_sync.store.record import HIDDEN, NUMBER, RECORD
 from oldhost_sync.store.tables import alerts, condition_lists
 
 _OPEN = (
@@ -40,12 +41,31 @@ State = Literal["open", "closed", "all"]
 
 @dataclass(frozen=True, slots=True)
 class RaisedAlert:
-    """One alert. `cause`: at most one alert of each cause is open. `count`: how many things its message is about.
-    `delivered_at`: None until the webhook has taken all its events. `closed_by`: None if the product closed it.
-    """
+    """One alert for one cause. `closed_by` is null when the product closed the alert because its cause was gone."""
 
-    alert_id: int
-    host: str
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "id": 17,
+        "kind": "dead-letters",
+        "cause": "dead-letters:no such door #",
+        "severity": "warning",
+        "message": "OldHost rejected 2 changes: no such door #, for example: no such door 17. Later TXN changes of "
+        "their entities are held until each is decided on.",
+        "count": 2,
+        "change_id": 4712,
+        "created_at": "2026-05-01T12:01:03Z",
+        "updated_at": "2026-05-01T12:03:40Z",
+        "delivered_at": "2026-05-01T12:01:04Z",
+        "acknowledged_at": "2026-05-01T12:02:10Z",
+        "acknowledged_by": "anna",
+        "acknowledge_reason": "I am looking into it",
+        "closed_at": None,
+        "closed_by": None,
+        "close_reason": None,
+    }
+
+    alert_id: int = field(metadata=NUMBER)
+    host: str = field(metadata=HIDDEN)
     kind: str
     cause: str
     severity: str

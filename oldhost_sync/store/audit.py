@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import func, insert, select, text
 from sqlalchemy.engine import Connection
@@ -14,6 +14,7 @@ from oldhost_sync.policy.changes import CHANGE_ID_MAX
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.columns import storable
+from oldhost_sync.store.record import HIDDEN, NUMBER, RECORD, described
 from oldhost_sync.store.tables import operator_audit
 
 ACTION_LENGTH_MAX = 32
@@ -22,21 +23,34 @@ DETAIL_LENGTH_MAX = 2 * TEXT_LENGTH_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class AuditedAct:
-    """One act: `action` (pause, resolve, discard …), who, why, and on which change. `channel`, `verified`: see
-    :class:`oldhost_sync.policy.rules.operator_act.Actor`.
-    """
+class AuditEntry:
+    """One act: what was done, by whom, why, and on which change."""
 
-    act_id: int
-    host: str
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "id": 5,
+        "action": "pause",
+        "operator": "anna",
+        "reason": "OldHost's operators asked for an hour without load",
+        "change_id": None,
+        "detail": {"message": "noted", "mode": None, "decision": "0f8b7c52"},
+        "created_at": "2026-05-01T12:05:00Z",
+        "channel": "api",
+        "verified": True,
+    }
+
+    act_id: int = field(metadata=NUMBER)
+    host: str = field(metadata=HIDDEN)
     action: str
     operator: str
     reason: str
     change_id: int | None
-    detail: Any
+    detail: dict[str, Any] | None
     created_at: datetime
-    channel: str = ""
-    verified: bool | None = None
+    channel: str = field(default="", metadata=described("api, console, command-line, temporal or writer"))
+    verified: bool | None = field(
+        default=None, metadata=described("true: the name is that of a token; false: it is only what the sender claims")
+    )
 
     @property
     def way(self) -> str:
@@ -76,7 +90,7 @@ def _kept(value: Any) -> Any:
     return storable(value, DETAIL_LENGTH_MAX) if isinstance(value, str) else value
 
 
-def current_pause(connection: Connection, host: str) -> AuditedAct | None:
+def current_pause(connection: Connection, host: str) -> AuditEntry | None:
     """The pause in force; None if the last such act was a `resume`, or there was none.
 
     The last act is found by id, not by time: the database's clock may be set back.
@@ -85,7 +99,7 @@ def current_pause(connection: Connection, host: str) -> AuditedAct | None:
     last = select(func.max(acts.id)).where(acts.host == host, acts.action.in_(("pause", "resume")))
     statement = select(operator_audit).where(acts.id == last.scalar_subquery())
     row = connection.execute(statement).one_or_none()
-    return AuditedAct(*row) if row is not None and row.action == "pause" else None
+    return AuditEntry(*row) if row is not None and row.action == "pause" else None
 
 
 def list_acts(
@@ -96,7 +110,7 @@ def list_acts(
     before_id: int | None = None,
     action: str | None = None,
     change_id: int | None = None,
-) -> list[AuditedAct]:
+) -> list[AuditEntry]:
     """Newest first, optionally of one kind or about one change; the next page is the one with the last id as
     `before_id`.
     """
@@ -107,4 +121,4 @@ def list_acts(
             statement = statement.where(column == value)
     if before_id is not None:
         statement = statement.where(acts.id < before_id)
-    return [AuditedAct(*row) for row in connection.execute(statement)]
+    return [AuditEntry(*row) for row in connection.execute(statement)]

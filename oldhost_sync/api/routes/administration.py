@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from fastapi import FastAPI, Path, Query, Request
 from pydantic import Field
@@ -11,16 +11,48 @@ from pydantic import Field
 from oldhost_sync.api import limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import WHOLE, Name, RowId
-from oldhost_sync.api.requests import Cursor, Limit, json_body, read_body, read_number_cursor
-from oldhost_sync.api.schemas import AuditEntry, AuditPage
-from oldhost_sync.api.usage_schemas import QuotasOfATokenAMinute, TokenUsed, UsageOfTokens
-from oldhost_sync.api.view_schemas import NewRule, Rule, Rules
+from oldhost_sync.api.fields import (
+    WHOLE,
+    AnswerBody,
+    Name,
+    RowId,
+)
+from oldhost_sync.api.requests import (
+    Cursor,
+    Limit,
+    ReasonedRequest,
+    json_body,
+    read_body,
+    read_number_cursor,
+)
+from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.access import MINUTES_KEPT, usage_of_tokens
-from oldhost_sync.store.audit import ACTION_LENGTH_MAX, list_acts
+from oldhost_sync.store.audit import ACTION_LENGTH_MAX, AuditEntry, list_acts
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
 
 EventType = Annotated[Name, Path(examples=["rate_changed"])]
+
+
+class Rule(AnswerBody):
+    """The class that changes of an event type get when they are recorded."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {"event_type": "rate_changed", "priority_class": "LWW", "default": "LWW"}
+
+    event_type: str
+    priority_class: PriorityClass
+    default: PriorityClass = Field(description="Its class if no rule is set")
+
+
+class Rules(AnswerBody):
+    EXAMPLE: ClassVar[dict[str, Any]] = {"rules": [Rule.EXAMPLE]}
+
+    rules: list[Rule] = Field(description="Every other event type is TXN")
+
+
+class NewRule(ReasonedRequest):
+    """The class of an event type from now on."""
+
+    priority_class: PriorityClass = Field(examples=["LWW"])
 
 
 class RuleRoutes:
@@ -67,6 +99,13 @@ Action = Annotated[
 ChangeId = Annotated[RowId | None, Query(description="Only actions on this change")]
 
 
+class AuditPage(AnswerBody):
+    EXAMPLE: ClassVar[dict[str, Any]] = {"entries": [AuditEntry.EXAMPLE], "next_cursor": None}
+
+    entries: list[AuditEntry]
+    next_cursor: str | None
+
+
 class AuditRoutes:
     """Who did what and why."""
 
@@ -91,13 +130,45 @@ class AuditRoutes:
                 connection, host, limit=limit + 1, before_id=before_id, action=action, change_id=change_id
             )
         )
-        page = [AuditEntry(id=each.act_id, **asdict(each)) for each in found[:limit]]
-        return AuditPage(entries=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
+        page = found[:limit]
+        return AuditPage(entries=page, next_cursor=str(page[-1].act_id) if len(found) > limit else None)
 
 
 Minutes = Annotated[
     int, Field(ge=1, le=MINUTES_KEPT), WHOLE, Query(description="The number of minutes, including the present one")
 ]
+
+
+class QuotasOfATokenAMinute(AnswerBody):
+    """What each token may use per minute; 0: no limit."""
+
+    requests: int
+    changes: int
+    emergencies: int
+
+
+class TokenUsed(AnswerBody):
+    """What one token used."""
+
+    token: str = Field(description="The token's name", examples=["shop"])
+    requests: int
+    changes: int = Field(description="Changes that passed the quota, including emergencies")
+    emergencies: int
+    refused: int = Field(description="Requests that were answered 429")
+
+
+class UsageOfTokens(AnswerBody):
+    """Tokens by refused requests, the most first; then by what they sent."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "minutes": 10,
+        "quotas": {"requests": 60000, "changes": 200000, "emergencies": 150},
+        "tokens": [{"token": "shop", "requests": 640, "changes": 612, "emergencies": 150, "refused": 450}],
+    }
+
+    minutes: int
+    quotas: QuotasOfATokenAMinute
+    tokens: list[TokenUsed]
 
 
 class UsageRoutes:

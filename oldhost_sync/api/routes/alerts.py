@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Annotated
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, ClassVar
 
 from fastapi import FastAPI, Path, Query, Request
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api import limits, schemas
+from oldhost_sync.api import limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import FLAG, RowId
+from oldhost_sync.api.fields import (
+    FLAG,
+    AnswerBody,
+    RowId,
+)
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.requests import Cursor, Limit, json_body, read_body, read_number_cursor
-from oldhost_sync.api.schemas import ReasonedRequest
+from oldhost_sync.api.requests import (
+    Cursor,
+    Limit,
+    ReasonedRequest,
+    json_body,
+    read_body,
+    read_number_cursor,
+)
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
 from oldhost_sync.policy.rules.alert_kinds import may_close, runbook
 from oldhost_sync.policy.rules.operator_act import Actor
@@ -27,6 +37,7 @@ from oldhost_sync.store.alerts import (
     close_alert_by_hand,
     list_alerts,
 )
+from oldhost_sync.store.record import described
 
 # What people do with alerts.
 ALERT_ACTS: dict[str, Callable[[Connection, str, int, Actor, str], AlertDecided]] = {
@@ -36,20 +47,41 @@ ALERT_ACTS: dict[str, Callable[[Connection, str, int, Actor, str], AlertDecided]
 AlertId = Annotated[RowId, Path(description="The alert's id")]
 
 
+@dataclass(frozen=True, slots=True)
+class Alert(RaisedAlert):
+    """One alert for one cause. `closed_by` is null when the product closed the alert because its cause was gone."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        **RaisedAlert.EXAMPLE,
+        "may_close": False,
+        "runbook": "docs/operations.md#alert-dead-letters",
+    }
+
+    may_close: bool = field(metadata=described("Whether a person may close it: it is open and informational."))
+    runbook: str
+
+
+class AlertPage(AnswerBody):
+    EXAMPLE: ClassVar[dict[str, Any]] = {"alerts": [Alert.EXAMPLE], "next_cursor": None}
+
+    alerts: list[Alert]
+    next_cursor: str | None
+
+
 class AlertRoutes:
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "alerts")
-        add("GET", "/api/alerts", self.list, schemas.AlertPage, "Alerts, newest first", WATCHERS, (405, 422))
+        add("GET", "/api/alerts", self.list, AlertPage, "Alerts, newest first", WATCHERS, (405, 422))
         for action, handler, reason in (
             ("acknowledge", self.acknowledge, "I am looking into it"),
             ("close", self.close, "The application's team knows; the error is corrected"),
         ):
             path, summary = f"/api/alerts/{{alert_id}}/{action}", f"{action.capitalize()} an alert"
             body = json_body(ReasonedRequest, example={"reason": reason})
-            add("POST", path, handler, schemas.Alert, summary, OPERATORS, (404, 405, 409, 413, 415, 422), **body)
+            add("POST", path, handler, Alert, summary, OPERATORS, (404, 405, 409, 413, 415, 422), **body)
 
     async def list(
         self,
@@ -60,7 +92,7 @@ class AlertRoutes:
         ] = None,
         cursor: Cursor = None,
         limit: Limit = limits.PAGE_DEFAULT,
-    ) -> schemas.AlertPage:
+    ) -> AlertPage:
         before_id = read_number_cursor(cursor)
         host = self._dependencies.host
         found = await self._dependencies.database.run(
@@ -74,28 +106,28 @@ class AlertRoutes:
             )
         )
         page = [_shown(each) for each in found[:limit]]
-        return schemas.AlertPage(alerts=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
+        return AlertPage(alerts=page, next_cursor=str(page[-1].alert_id) if len(found) > limit else None)
 
-    async def acknowledge(self, request: Request, alert_id: AlertId) -> schemas.Alert:
+    async def acknowledge(self, request: Request, alert_id: AlertId) -> Alert:
         """Records that you are looking after it. The alert stays open, and it is reported again if it gets worse."""
         return await self._act(request, "acknowledge", alert_id)
 
-    async def close(self, request: Request, alert_id: AlertId) -> schemas.Alert:
+    async def close(self, request: Request, alert_id: AlertId) -> Alert:
         """Possible only if the product can't detect the end of the cause (`may_close`); it closes all other alerts
         itself.
         """
         return await self._act(request, "close", alert_id)
 
-    async def _act(self, request: Request, action: str, alert_id: int) -> schemas.Alert:
+    async def _act(self, request: Request, action: str, alert_id: int) -> Alert:
         body = await read_body(request, ReasonedRequest)
         return _shown(
             await act_on_alert(self._dependencies, action, alert_id, caller_of(request).operator, body.reason)
         )
 
 
-def _shown(alert: RaisedAlert) -> schemas.Alert:
+def _shown(alert: RaisedAlert) -> Alert:
     may = alert.closed_at is None and may_close(alert.kind)
-    return schemas.Alert(id=alert.alert_id, **asdict(alert), may_close=may, runbook=runbook(alert.kind))
+    return Alert(**asdict(alert), may_close=may, runbook=runbook(alert.kind))
 
 
 async def act_on_alert(

@@ -8,17 +8,17 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import Field
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api import limits, schemas
+from oldhost_sync.api import limits
 from oldhost_sync.api.access.rights import (
     PROBLEM_KEY,
     READERS,
@@ -32,8 +32,10 @@ from oldhost_sync.api.access.rights import (
     source_of,
 )
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.fields import AnswerBody, Id, Key, Moment, Name
 from oldhost_sync.api.problems import (
     Problem,
+    ProblemBody,
     commit_uncertain,
     cursor_gone,
     cursor_unknown,
@@ -42,6 +44,7 @@ from oldhost_sync.api.problems import (
     unknown_change,
 )
 from oldhost_sync.api.requests import (
+    Keyed,
     Limit,
     RequestKey,
     feed_cursor,
@@ -53,9 +56,12 @@ from oldhost_sync.api.requests import (
     shaped,
     write_body,
 )
-from oldhost_sync.api.schemas import Accepted, BatchAccepted, Cancelled, Fate, Feed, FeedItem, NewChange, NewChanges
-from oldhost_sync.api.writes import accepted_answer, accepted_fields, recorded, recorded_answer
-from oldhost_sync.policy.limits import BATCH_CHANGES_MAX, IDEMPOTENCY_KEY_LENGTH_MAX, KEY_LENGTH_MAX
+from oldhost_sync.api.writes import Accepted, accepted_answer, accepted_fields, recorded, recorded_answer
+from oldhost_sync.policy.limits import (
+    BATCH_CHANGES_MAX,
+    IDEMPOTENCY_KEY_LENGTH_MAX,
+    KEY_LENGTH_MAX,
+)
 from oldhost_sync.settings import Role
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, InvalidChange, TransactionContended
 from oldhost_sync.store.intake import schedule
@@ -64,10 +70,12 @@ from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_recorder import SCHEDULED, RecordedChange, record_change
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
 from oldhost_sync.store.read import change_feed, change_status
+from oldhost_sync.store.read.change_status import Fate
+from oldhost_sync.store.record import KEY
 
 # `:path`, because a key may hold a slash.
 _CHANGE = "/api/changes/{idempotency_key:path}"
-Key = Annotated[
+KeyInPath = Annotated[
     str, Path(min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX, description="The write's idempotency key")
 ]
 Since = Annotated[
@@ -87,6 +95,98 @@ _DOOR_CODE = {
     "payload": {"door_code": "4711"},
 }
 _EMERGENCY = {"entity_type": "unit", "entity_id": "12B", "event_type": "guest_locked_out", "payload": {"guest": "g-77"}}
+
+
+class NewChange(Keyed):
+    """A change of any entity. The server's rules decide its class (EMERGENCY, TXN, LWW) by `event_type`."""
+
+    entity_type: Name = Field(examples=["unit"])
+    entity_id: Id = Field(examples=["12B"])
+    event_type: Name = Field(examples=["door_code_changed"])
+    payload: dict[str, Any] = Field(examples=[{"door_code": "4711"}], description="At most 30 KiB of JSON, 16 levels.")
+    occurred_at: Moment | None = Field(
+        default=None, description="When it happened in your application. For information: it does not affect the order."
+    )
+    not_before: Moment | None = Field(default=None, description="Record the change at this time, not earlier.")
+
+
+class Cancelled(AnswerBody):
+    EXAMPLE: ClassVar[dict[str, Any]] = {"idempotency_key": KEY, "cancelled_at": "2026-05-01T12:00:00Z"}
+
+    idempotency_key: str
+    cancelled_at: datetime
+
+
+class FeedItem(AnswerBody):
+    """A change that has reached its fate."""
+
+    change_id: int
+    idempotency_key: str
+    entity_type: str
+    entity_id: str
+    event_type: str
+    priority_class: str
+    outcome: str
+    accepted_at: datetime
+    processed_at: datetime
+    nonce: int | None
+    superseded_by: int | None
+    error: str | None
+    unconfirmed: bool = Field(
+        description="APPLIED, but no answer of OldHost says so: only its nonce was used, or an operator confirmed it"
+    )
+    unsure: bool = Field(
+        description="DEAD, and OldHost's answer says neither applied nor rejected: an operator decides"
+    )
+
+
+class Feed(AnswerBody):
+    """Fates in the order in which they were decided; a change that is retried appears again with its new fate."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "changes": [
+            {
+                "change_id": 4711,
+                "idempotency_key": KEY,
+                "entity_type": "unit",
+                "entity_id": "12B",
+                "event_type": "unit_status_changed",
+                "priority_class": "LWW",
+                "accepted_at": "2026-05-01T12:00:00Z",
+                "processed_at": "2026-05-01T12:01:02Z",
+                "nonce": 501,
+                "error": None,
+                "outcome": "APPLIED",
+                "superseded_by": None,
+                "unconfirmed": False,
+                "unsure": False,
+            },
+            {
+                "change_id": 4712,
+                "idempotency_key": "booking-2093-checked-in",
+                "entity_type": "unit",
+                "entity_id": "12B",
+                "event_type": "checked_in",
+                "priority_class": "TXN",
+                "accepted_at": "2026-05-01T12:00:30Z",
+                "processed_at": "2026-05-01T12:01:03Z",
+                "nonce": 502,
+                "error": "no such guest",
+                "outcome": "DEAD",
+                "superseded_by": None,
+                "unconfirmed": False,
+                "unsure": False,
+            },
+        ],
+        "next_cursor": "1777636863000000-4712",
+        "more": False,
+        "next_poll": 1,
+    }
+
+    changes: list[FeedItem]
+    next_cursor: str = Field(description="Pass it as `since` in the next request")
+    more: bool = Field(description="More fates are available already: request the next page at once")
+    next_poll: int = Field(description="Seconds to wait before asking again")
 
 
 class ChangeRoutes:
@@ -134,7 +234,7 @@ class ChangeRoutes:
                 return replace(recorded, scheduled_id=scheduled.scheduled_id, sync_status=SCHEDULED)
         return recorded
 
-    async def fate(self, request: Request, idempotency_key: Key) -> Fate:
+    async def fate(self, request: Request, idempotency_key: KeyInPath) -> Fate:
         """All steps with their times (accepted, relayed, reserved, sent, answered), and what the change is waiting for.
         An application can only ask for its own changes: one that another token made is not found.
         """
@@ -144,9 +244,9 @@ class ChangeRoutes:
         )
         if found is None or not may_see(caller_of(request), found.source):
             raise _unknown()
-        return Fate.model_validate(asdict(seen_by(caller_of(request), found)))
+        return seen_by(caller_of(request), found)
 
-    async def cancel(self, request: Request, idempotency_key: Key) -> Cancelled:
+    async def cancel(self, request: Request, idempotency_key: KeyInPath) -> Cancelled:
         """Possible until the change is due. An application can cancel its own changes, an operator any. It is recorded
         in the audit. Cancelling twice is not an error.
         """
@@ -265,7 +365,87 @@ _ANOTHER = {
 }
 
 
-class Envelope(schemas.Keyed):
+class BatchChange(NewChange):
+    """One change of a batch, with its own idempotency key."""
+
+    idempotency_key: Key | None = Field(
+        default=None,
+        description="Your name for this change. If it is missing, it is built from the batch's key and the item's "
+        "position (`key:0`); if the batch has no key either, the server creates one.",
+        examples=[KEY],
+    )
+
+
+class NewChanges(Keyed):
+    """Up to 500 changes. The changes of one entity are recorded in this order, all of them or none."""
+
+    changes: list[BatchChange] = Field(min_length=1, max_length=BATCH_CHANGES_MAX)
+
+
+class BatchResult(AnswerBody):
+    """The result for one change of a batch, as the route for a single change would have answered."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "status": 202,
+        "sync_status": "PENDING_SYNC",
+        "change_id": 4711,
+        "idempotency_key": KEY,
+        "replayed": False,
+        "problem": None,
+    }
+
+    status: int = Field(
+        description="202: recorded · 422: refused, see `problem` · 424: not recorded, because another change of its "
+        "entity was refused · 503: not recorded now (`commit-uncertain`: it may have been recorded); repeat it with "
+        "its key",
+    )
+    sync_status: str | None = Field(description="PENDING_SYNC or SCHEDULED when recorded")
+    change_id: int | None = Field(description="The order token; null while scheduled")
+    idempotency_key: str | None
+    replayed: bool = Field(description="It was recorded earlier under this key; this is the first answer")
+    problem: ProblemBody | None = Field(description="Why it was not recorded")
+
+
+_NAME_REFUSED = "entity_type must be 1 to 64 of the characters A-Z a-z 0-9 _ . - and not begin with -"
+
+
+class BatchAccepted(AnswerBody):
+    """One result for each change, in the order of the request. Every recorded change is durable."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "recorded": 1,
+        "refused": 1,
+        "results": [
+            BatchResult.EXAMPLE,
+            {
+                "status": 422,
+                "sync_status": None,
+                "change_id": None,
+                "idempotency_key": "booking-2093-checked-in",
+                "replayed": False,
+                "problem": {
+                    "type": "urn:oldhost-sync:problem:invalid",
+                    "title": "The request has a mistake",
+                    "status": 422,
+                    "detail": f"entity_type: {_NAME_REFUSED}",
+                    "action": "Correct the field and send it again; GET /openapi.json describes it.",
+                    "errors": [
+                        {
+                            "field": "entity_type",
+                            "message": _NAME_REFUSED,
+                        }
+                    ],
+                },
+            },
+        ],
+    }
+
+    recorded: int = Field(description="How many changes are recorded, by this request or an earlier one")
+    refused: int = Field(description="How many changes are not recorded")
+    results: list[BatchResult]
+
+
+class Envelope(Keyed):
     """A batch whose items are not validated yet, so that each wrong item is refused on its own."""
 
     changes: Annotated[list[Any], Field(min_length=1, max_length=BATCH_CHANGES_MAX)]

@@ -6,26 +6,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
+from pydantic import ConfigDict, Field
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api import limits, view_schemas
+from oldhost_sync.api import limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of, seen_by, source_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import RowId
+from oldhost_sync.api.fields import JSON_WHOLE, AnswerBody, RowId
 from oldhost_sync.api.problems import Problem, field_invalid, unknown_change
 from oldhost_sync.api.request_spans import note
-from oldhost_sync.api.requests import Cursor, Limit, json_body, read_body, read_number_cursor, request_key, write_body
-from oldhost_sync.api.schemas import ActionResult, DeadLetter, DeadLetterPage, ReasonedRequest
-from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.api.requests import (
+    Cursor,
+    Keyed,
+    Limit,
+    ReasonedRequest,
+    json_body,
+    read_body,
+    read_number_cursor,
+    request_key,
+    write_body,
+)
+from oldhost_sync.api.routes.writer import ActionResult
+from oldhost_sync.policy.limits import INTEGER_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.intake.change_recorder import Correction, NoDeadLetter, RecordedChange, record_correction
 from oldhost_sync.store.ledger.fates import waits_apart
 from oldhost_sync.store.read.dead_letters import (
+    LetterGroups,
     dead_letters_of,
     find_outcome,
     ids_of_group,
@@ -46,6 +59,121 @@ _WHY = {
 }
 
 
+class DeadLetter(AnswerBody):
+    """A change that OldHost rejected, or that is unsure; `held`: how many later TXN changes of its entity wait behind
+    it; at most 1,000 are counted.
+    """
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "change_id": 4712,
+        "idempotency_key": "booking-2093-checked-in",
+        "entity_type": "unit",
+        "entity_id": "12B",
+        "event_type": "checked_in",
+        "priority_class": "TXN",
+        "accepted_at": "2026-05-01T12:00:30Z",
+        "processed_at": "2026-05-01T12:01:03Z",
+        "nonce": 502,
+        "error": "no such guest",
+        "unsure": False,
+        "held": 1,
+    }
+
+    change_id: int
+    idempotency_key: str
+    entity_type: str
+    entity_id: str
+    event_type: str
+    priority_class: str
+    accepted_at: datetime
+    processed_at: datetime
+    nonce: int | None
+    error: str | None
+    unsure: bool = Field(description="OldHost's answer says neither applied nor rejected")
+    held: int
+
+
+class DeadLetterPage(AnswerBody):
+    EXAMPLE: ClassVar[dict[str, Any]] = {"dead_letters": [DeadLetter.EXAMPLE], "next_cursor": None}
+
+    dead_letters: list[DeadLetter]
+    next_cursor: str | None
+
+
+class Letters(ReasonedRequest):
+    """Which dead letters: either `change_ids`, or a `group` (only its letters up to the id `up_to`)."""
+
+    # For the OpenAPI document; the route checks it.
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {
+                    "required": ["change_ids"],
+                    "properties": {"change_ids": {"type": "array"}, "group": {"type": "null"}},
+                },
+                {"required": ["group"], "properties": {"change_ids": {"type": "null"}, "group": {"type": "string"}}},
+            ]
+        }
+    )
+
+    change_ids: list[Annotated[int, Field(ge=1, le=INTEGER_MAX), JSON_WHOLE]] | None = Field(
+        default=None, min_length=1, max_length=limits.LETTERS_AT_ONCE_MAX
+    )
+    group: str | None = Field(default=None, min_length=1, max_length=TEXT_LENGTH_MAX)
+    up_to: Annotated[int | None, Field(ge=1, le=INTEGER_MAX), JSON_WHOLE] = None
+
+
+class LettersDecided(AnswerBody):
+    """The results; each decision is independent of the others and is recorded in the audit."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "action": "retry",
+        "operator": "anna",
+        "decided": 1,
+        "left": 0,
+        "stopped": None,
+        "decisions": [
+            {"change_id": 4712, "done": True, "message": "change 4712 waits again"},
+            {"change_id": 4719, "done": False, "message": "it is APPLIED, not a dead letter"},
+        ],
+    }
+
+    action: str
+    operator: str
+    decided: int
+    left: int = Field(
+        description="How many were not processed yet (for a group: at least this many); send the request again for them"
+    )
+    stopped: str | None = Field(description="Why the request ended before all were decided")
+    decisions: list[LetterDecision]
+
+
+class Replacement(ReasonedRequest, Keyed):
+    """A corrected payload; entity and event type are those of the rejected change. Without a key the server derives one
+    from the change and the payload, so that repeating the request records nothing more.
+    """
+
+    payload: dict[str, Any] = Field(description="At most 30 KiB of JSON, 16 levels")
+
+
+class Replaced(AnswerBody):
+    """The corrected copy is recorded; `discarded` says whether the dead letter is discarded."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "change_id": 4712,
+        "replaced_by": 4720,
+        "idempotency_key": "corrected-4712-5e884898da280471",
+        "discarded": True,
+        "message": "change 4720 is recorded; change 4712 is given up",
+    }
+
+    change_id: int
+    replaced_by: int
+    idempotency_key: str = Field(description="The copy's idempotency key")
+    discarded: bool
+    message: str
+
+
 class DeadLetterRoutes:
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
@@ -55,7 +183,7 @@ class DeadLetterRoutes:
         title = "Undecided dead letters, oldest first"
         add("GET", "/api/dead-letters", self.list, DeadLetterPage, title, WATCHERS, (405, 422))
         title = "Dead letters, grouped by OldHost's reason"
-        add("GET", "/api/dead-letters/groups", self.groups, view_schemas.LetterGroups, title, WATCHERS, (405,))
+        add("GET", "/api/dead-letters/groups", self.groups, LetterGroups, title, WATCHERS, (405,))
         for action, handler, several in (
             ("retry", self.retry, self.retry_several),
             ("discard", self.discard, self.discard_several),
@@ -65,18 +193,16 @@ class DeadLetterRoutes:
             body = json_body(ReasonedRequest, example={"reason": _WHY[action]})
             add("POST", path, handler, ActionResult, title, OPERATORS, _ERRORS, **body)
             some = json_body(
-                view_schemas.Letters,
+                Letters,
                 a_selection={"reason": _WHY[action], "change_ids": [4712, 4719]},
                 a_group={"reason": _WHY[action], "group": "no such guest", "up_to": 4719},
             )
             path, title = f"/api/dead-letters/{action}", f"{action.capitalize()} several dead letters"
-            add("POST", path, several, view_schemas.LettersDecided, title, OPERATORS, (405, 413, 415, 422), **some)
-        body = write_body(
-            view_schemas.Replacement, a_guest={"reason": "The guest's id was wrong", "payload": {"guest": "g-78"}}
-        )
+            add("POST", path, several, LettersDecided, title, OPERATORS, (405, 413, 415, 422), **some)
+        body = write_body(Replacement, a_guest={"reason": "The guest's id was wrong", "payload": {"guest": "g-78"}})
         title = "Send a corrected copy and discard the rejected change"
         path = "/api/dead-letters/{change_id}/replace"
-        add("POST", path, self.replace, view_schemas.Replaced, title, OPERATORS, _ERRORS, **body)
+        add("POST", path, self.replace, Replaced, title, OPERATORS, _ERRORS, **body)
 
     async def list(
         self, request: Request, group: Group = None, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT
@@ -101,13 +227,13 @@ class DeadLetterRoutes:
         page = [DeadLetter(**seen_by(caller_of(request), letter)) for letter in found[:limit]]
         return DeadLetterPage(dead_letters=page, next_cursor=str(page[-1].change_id) if len(found) > limit else None)
 
-    async def groups(self, request: Request) -> view_schemas.LetterGroups:
+    async def groups(self, request: Request) -> LetterGroups:
         """Largest group first, at most 50; reasons that differ only in numbers form one group. At most 5,000 letters
         are read. All letters, whatever their group, are in `GET /api/dead-letters`.
         """
         host = self._dependencies.host
         found = await self._dependencies.database.run(lambda connection: list_groups(connection, host))
-        return view_schemas.LetterGroups(**asdict(seen_by(caller_of(request), found)))
+        return seen_by(caller_of(request), found)
 
     async def retry(self, request: Request, change_id: ChangeId) -> ActionResult:
         """It is sent again in its turn, followed by the changes held behind it."""
@@ -123,15 +249,15 @@ class DeadLetterRoutes:
         """
         return await self._act("confirm", request, change_id)
 
-    async def retry_several(self, request: Request) -> view_schemas.LettersDecided:
+    async def retry_several(self, request: Request) -> LettersDecided:
         """At most 50 of a selection or a group, each as if requested alone; `left` above 0: there are more."""
         return await self._act_on_several("retry", request)
 
-    async def discard_several(self, request: Request) -> view_schemas.LettersDecided:
+    async def discard_several(self, request: Request) -> LettersDecided:
         """Like retry: at most 50, one after the other; decisions that were made stay in force."""
         return await self._act_on_several("discard", request)
 
-    async def confirm_several(self, request: Request) -> view_schemas.LettersDecided:
+    async def confirm_several(self, request: Request) -> LettersDecided:
         """Like retry: at most 50, one after the other; letters that are not unsure are refused."""
         return await self._act_on_several("confirm", request)
 
@@ -140,7 +266,7 @@ class DeadLetterRoutes:
         including those held behind the rejected change. The audit links both. `discarded: false`: the copy is recorded,
         but the dead letter is not discarded yet; send the same request again.
         """
-        body = await read_body(request, view_schemas.Replacement)
+        body = await read_body(request, Replacement)
         key = request_key(request, body.idempotency_key)
         correction = Correction(
             change_id=change_id,
@@ -151,7 +277,7 @@ class DeadLetterRoutes:
             key=None if key.is_new else key.text,
         )
         copy, discarded, message = await replace_letter(self._dependencies, correction)
-        answer = view_schemas.Replaced(
+        answer = Replaced(
             change_id=change_id,
             replaced_by=copy.change_id or 0,
             idempotency_key=copy.idempotency_key,
@@ -166,8 +292,8 @@ class DeadLetterRoutes:
         message = await decide_one(self._dependencies, operator, action, change_id=change_id, reason=body.reason)
         return ActionResult(action=action, operator=operator.name, message=message)
 
-    async def _act_on_several(self, action: str, request: Request) -> view_schemas.LettersDecided:
-        body = await read_body(request, view_schemas.Letters)
+    async def _act_on_several(self, action: str, request: Request) -> LettersDecided:
+        body = await read_body(request, Letters)
         operator = caller_of(request).operator
         if (body.change_ids is None) == (body.group is None):
             raise field_invalid("body.change_ids", "give either change_ids or group")
@@ -180,7 +306,7 @@ class DeadLetterRoutes:
                 self._dependencies, operator, action, change_ids=body.change_ids or [], reason=body.reason
             )
         decided = sum(each.done for each in done.decisions)
-        return view_schemas.LettersDecided(action=action, operator=operator.name, decided=decided, **asdict(done))
+        return LettersDecided(action=action, operator=operator.name, decided=decided, **asdict(done))
 
 
 # ------------------------------------------------------------------------------------------------------------ decisions
@@ -191,8 +317,8 @@ class DeadLetterRoutes:
 
 
 @dataclass(slots=True)
-class LetterResult:
-    """The result for one letter; `message`: the writer's answer, or why nothing was done."""
+class LetterDecision:
+    """The result for one dead letter."""
 
     change_id: int
     done: bool
@@ -203,7 +329,7 @@ class LetterResult:
 class Decisions:
     """`left`: chosen but not processed, because the time was over or the writer stopped answering (see `stopped`)."""
 
-    decisions: list[LetterResult] = field(default_factory=list)
+    decisions: list[LetterDecision] = field(default_factory=list)
     left: int = 0
     stopped: str | None = None
 
@@ -247,7 +373,7 @@ async def decide_letters(
     for place, (change_id, outcome, exists) in enumerate(chosen):
         if outcome not in _UNDECIDED:
             is_now = (outcome or "still outstanding") if exists else "unknown"
-            decided.decisions.append(LetterResult(change_id, False, f"it is {is_now}, not a dead letter"))
+            decided.decisions.append(LetterDecision(change_id, False, f"it is {is_now}, not a dead letter"))
             continue
         if dependencies.clock() >= until:
             decided.left, decided.stopped = len(chosen) - place, "the time for one request is over; send it again"
@@ -262,7 +388,7 @@ async def decide_letters(
                 decided.left, decided.stopped = len(chosen) - place, str(problem.content["detail"])
                 break
             message, done = str(problem.content["detail"]), False
-        decided.decisions.append(LetterResult(change_id, done, message))
+        decided.decisions.append(LetterDecision(change_id, done, message))
     return decided
 
 

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import FastAPI, Response
 from sqlalchemy.engine import Connection
@@ -21,11 +21,22 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.access.rights import READERS, WATCHERS, access, adder
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.error_answers import as_response
-from oldhost_sync.api.examples import METRICS
+from oldhost_sync.api.fields import AnswerBody
 from oldhost_sync.api.problems import Problem, database_away, database_unsuitable, of_store_error
-from oldhost_sync.api.schemas import Health
 from oldhost_sync.store.engine import check_reads, check_writes, require
 from oldhost_sync.store.errors import CommitUncertain, SchemaTooOld, StoreError, UnknownHost
+
+METRICS_EXAMPLE = (
+    "# HELP oldhost_sync_api_requests_total Requests answered.\n"
+    "# TYPE oldhost_sync_api_requests_total counter\n"
+    'oldhost_sync_api_requests_total{method="POST",route="/api/changes",status="202"} 4.0\n'
+)
+
+
+class Health(AnswerBody):
+    EXAMPLE: ClassVar[dict[str, Any]] = {"status": "ok"}
+
+    status: str
 
 
 class ReadinessLook:
@@ -97,7 +108,7 @@ class HealthRoutes:
 
         add("GET", "/healthz", self.alive, Health, "Is the process alive?", (), (405, 500))
         add("GET", "/readyz", self.ready, Health, "Can it take changes?", (), (405, 500, 503))
-        page = {"200": {"content": {"text/plain": {"schema": {"type": "string"}, "example": METRICS}}}}
+        page = {"200": {"content": {"text/plain": {"schema": {"type": "string"}, "example": METRICS_EXAMPLE}}}}
         app.add_api_route(
             "/metrics",
             self.metrics,

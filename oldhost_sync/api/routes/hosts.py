@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any, ClassVar
 
 from fastapi import FastAPI, Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy.engine import Connection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oldhost_sync.api.access.rights import READERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.fields import AnswerBody
 from oldhost_sync.api.situation import Situation, Word, judge
 from oldhost_sync.api.situation_reader import Observation, Query, observed
 from oldhost_sync.api.writer_link import WriterLink
 from oldhost_sync.store.read.host_condition import HostCondition, read_condition
+from oldhost_sync.store.record import RECORD, described
 
 # The host's name follows one of these prefixes and HOSTS in a path.
 _PREFIXES = ("/api", "/console")
@@ -64,13 +67,22 @@ Conditions = Mapping[str, HostCondition]
 
 
 @dataclass(frozen=True, slots=True)
-class HostLine:
-    """`state` and `why`: the first word and sentence of the host's banner."""
+class ServedHost:
+    """One host, as GET /api/hosts/{host}/situation judges it."""
+
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "host": "oldhost",
+        "state": "SENDING",
+        "why": "",
+        "oldest_waiting_at": "2026-05-01T12:00:00Z",
+        "open_alerts": 0,
+    }
 
     host: str
-    state: str
-    why: str
-    oldest_waiting_at: datetime | None
+    state: str = field(metadata=described(", ".join(Word)))
+    why: str = field(metadata=described("What keeps the writer from sending, or what it does"))
+    oldest_waiting_at: datetime | None = field(metadata=described("When its oldest waiting change was accepted"))
     open_alerts: int
 
 
@@ -90,7 +102,7 @@ class HostList:
         }
         self._read = read
 
-    async def lines(self, hosts: Sequence[str]) -> list[HostLine]:
+    async def lines(self, hosts: Sequence[str]) -> list[ServedHost]:
         """One line for each of `hosts`, in their order."""
         conditions, *writers = await asyncio.gather(self._read(hosts), *(self._writers[host].see() for host in hosts))
         at = datetime.now(UTC)
@@ -114,21 +126,13 @@ def read_conditions(connection: Connection, hosts: Sequence[str]) -> Conditions:
     return {host: read_condition(connection, host) for host in hosts}
 
 
-def _line(host: str, situation: Situation, condition: HostCondition) -> HostLine:
-    return HostLine(host, situation.word, situation.why, condition.oldest_waiting_at, condition.open_alerts)
+def _line(host: str, situation: Situation, condition: HostCondition) -> ServedHost:
+    return ServedHost(host, situation.word, situation.why, condition.oldest_waiting_at, condition.open_alerts)
 
 
-class ServedHost(BaseModel):
-    """One host, as GET /api/hosts/{host}/situation judges it."""
+class ServedHosts(AnswerBody):
+    EXAMPLE: ClassVar[dict[str, Any]] = {"hosts": [ServedHost.EXAMPLE]}
 
-    host: str = Field(examples=["oldhost"])
-    state: str = Field(description=", ".join(Word), examples=["SENDING"])
-    why: str = Field(description="What keeps the writer from sending, or what it does")
-    oldest_waiting_at: datetime | None = Field(description="When its oldest waiting change was accepted")
-    open_alerts: int
-
-
-class ServedHosts(BaseModel):
     hosts: list[ServedHost] = Field(description="The hosts that the caller's token is for; SYNC_HOST first")
 
 
@@ -145,4 +149,4 @@ class HostRoutes:
     async def list(self, request: Request) -> ServedHosts:
         """All other paths also exist for each host: `/api/hosts/{host}/changes` is `/api/changes` of that host."""
         names = self._dependencies.hosts_for(caller_of(request).name)
-        return ServedHosts(hosts=[ServedHost(**asdict(each)) for each in await self._list.lines(names)])
+        return ServedHosts(hosts=await self._list.lines(names))

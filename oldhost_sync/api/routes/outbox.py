@@ -4,13 +4,15 @@ and a search for whatever they have at hand.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
 
 from fastapi import Depends, FastAPI, Path, Query, Request
+from pydantic import Field
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api import limits, view_schemas
+from oldhost_sync.api import limits
 from oldhost_sync.api.access.rights import (
     OPERATORS,
     READERS,
@@ -22,7 +24,13 @@ from oldhost_sync.api.access.rights import (
     seen_by,
 )
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import FLAG, Id, Name, RowId
+from oldhost_sync.api.fields import (
+    FLAG,
+    AnswerBody,
+    Id,
+    Name,
+    RowId,
+)
 from oldhost_sync.api.problems import Problem, forbidden, unknown_change
 from oldhost_sync.api.requests import (
     ChangeQuery,
@@ -32,16 +40,65 @@ from oldhost_sync.api.requests import (
     read_scheduled_cursor,
     scheduled_cursor,
 )
-from oldhost_sync.api.schemas import Fate
-from oldhost_sync.api.view_schemas import Entity, SearchHit, SearchHits
 from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store.read import change_status
-from oldhost_sync.store.read.change_list import list_changes, list_scheduled
-from oldhost_sync.store.read.change_status import note_entity_read, payload_of
-from oldhost_sync.store.read.entities import EntityView, compare_entity, search
+from oldhost_sync.store.read.change_list import ListedChange, list_changes, list_scheduled
+from oldhost_sync.store.read.change_status import Fate, note_entity_read, payload_of
+from oldhost_sync.store.read.entities import Entity, compare_entity
+from oldhost_sync.store.read.search import SearchHit, search
+from oldhost_sync.store.record import KEY
 
 _CHANGE = "/api/outbox/{change_id}"
 ChangeId = Annotated[RowId, Path(description="The change's id")]
+
+
+class ChangePage(AnswerBody):
+    """Newest first. A page may hold fewer changes than `limit`, even none, before the list ends."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {"changes": [ListedChange.EXAMPLE], "next_cursor": "4712"}
+
+    changes: list[ListedChange]
+    next_cursor: str | None = Field(description="Pass it as `cursor` to get the next page; null after the last page")
+
+
+class Payload(AnswerBody):
+    """A change's payload; it may hold personal data."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {"change_id": 4712, "payload": {"guest": "g-77"}}
+
+    change_id: int
+    payload: dict[str, Any]
+
+
+class ScheduledChange(AnswerBody):
+    """A change that is kept until its `not_before`."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "idempotency_key": KEY,
+        "entity_type": "unit",
+        "entity_id": "12B",
+        "event_type": "door_code_changed",
+        "source": "api:shop",
+        "not_before": "2026-12-24T14:00:00Z",
+        "created_at": "2026-05-01T12:00:50Z",
+    }
+
+    idempotency_key: str
+    entity_type: str
+    entity_id: str
+    event_type: str
+    source: str
+    not_before: datetime
+    created_at: datetime
+
+
+class ScheduledPage(AnswerBody):
+    """Scheduled changes in the order in which they become due."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {"scheduled": [ScheduledChange.EXAMPLE], "next_cursor": None}
+
+    scheduled: list[ScheduledChange]
+    next_cursor: str | None
 
 
 class OutboxRoutes:
@@ -51,12 +108,12 @@ class OutboxRoutes:
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "outbox")
         summary = "Changes, newest first, with filters"
-        add("GET", "/api/outbox", self.list, view_schemas.ChangePage, summary, WATCHERS, (405, 422))
+        add("GET", "/api/outbox", self.list, ChangePage, summary, WATCHERS, (405, 422))
         summary = "Scheduled changes, in due order"
-        add("GET", "/api/scheduled", self.scheduled, view_schemas.ScheduledPage, summary, WATCHERS, (405, 422))
+        add("GET", "/api/scheduled", self.scheduled, ScheduledPage, summary, WATCHERS, (405, 422))
         add("GET", _CHANGE, self.change, Fate, "A change's fate by id, with all its steps", READERS, (404, 405, 422))
         summary = "A change's payload; each reading is recorded in the audit"
-        add("GET", f"{_CHANGE}/payload", self.payload, view_schemas.Payload, summary, OPERATORS, (404, 405, 422))
+        add("GET", f"{_CHANGE}/payload", self.payload, Payload, summary, OPERATORS, (404, 405, 422))
 
     async def list(
         self,
@@ -64,7 +121,7 @@ class OutboxRoutes:
         wanted: Annotated[ChangeQuery, Depends()],
         cursor: Cursor = None,
         limit: Limit = limits.PAGE_DEFAULT,
-    ) -> view_schemas.ChangePage:
+    ) -> ChangePage:
         """Each page reads a bounded part of the outbox: with a filter that few changes match it may hold fewer changes
         than `limit`, even none, before the list ends. Continue while there is a `next_cursor`. OldHost's words may
         repeat a payload: a viewer gets them without quoted text, numbers and ids, and can't use `answer`.
@@ -75,18 +132,17 @@ class OutboxRoutes:
         found = await self._dependencies.database.run(
             lambda connection: list_changes(connection, host, chosen, before_id=before_id, limit=limit)
         )
-        changes = [view_schemas.ListedChange(**asdict(seen_by(caller, each))) for each in found.changes]
         next_cursor = None if found.next_before is None else str(found.next_before)
-        return view_schemas.ChangePage(changes=changes, next_cursor=next_cursor)
+        return ChangePage(changes=seen_by(caller, found.changes), next_cursor=next_cursor)
 
-    async def scheduled(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> view_schemas.ScheduledPage:
+    async def scheduled(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> ScheduledPage:
         """Changes that are neither recorded nor cancelled yet; `DELETE /api/changes/{idempotency_key}` cancels one."""
         host, after = self._dependencies.host, read_scheduled_cursor(cursor)
         found, end = await self._dependencies.database.run(
             lambda connection: list_scheduled(connection, host, limit=limit, after=after)
         )
-        return view_schemas.ScheduledPage(
-            scheduled=[view_schemas.ScheduledChange(**each) for each in found],
+        return ScheduledPage(
+            scheduled=[ScheduledChange(**each) for each in found],
             next_cursor=None if end is None else scheduled_cursor(end),
         )
 
@@ -98,9 +154,9 @@ class OutboxRoutes:
         )
         if found is None or not may_see(caller_of(request), found.source):
             raise _unknown(change_id)
-        return Fate.model_validate(asdict(seen_by(caller_of(request), found)))
+        return seen_by(caller_of(request), found)
 
-    async def payload(self, request: Request, change_id: ChangeId) -> view_schemas.Payload:
+    async def payload(self, request: Request, change_id: ChangeId) -> Payload:
         """The same transaction records who read it and when."""
         host, operator = self._dependencies.host, caller_of(request).operator
         found = await self._dependencies.database.run(
@@ -108,7 +164,7 @@ class OutboxRoutes:
         )
         if found is None:
             raise _unknown(change_id)
-        return view_schemas.Payload(change_id=change_id, payload=found)
+        return Payload(change_id=change_id, payload=found)
 
 
 def _unknown(change_id: int) -> Exception:
@@ -142,7 +198,7 @@ class EntityRoutes:
         if payloads and caller.role not in OPERATORS:
             raise forbidden(caller.role, OPERATORS)
 
-        def look(connection: Connection) -> EntityView | None:
+        def look(connection: Connection) -> Entity | None:
             found = compare_entity(connection, host, entity_type, entity_id, payloads=payloads)
             if payloads and found is not None:
                 note_entity_read(connection, host, entity_type, entity_id, operator=caller.operator)
@@ -158,7 +214,7 @@ class EntityRoutes:
                 "Check the type and the id; GET /api/search?q= finds ids of every type.",
             )
         writer, note = await self._ask_writer(entity_type, entity_id)
-        return Entity.model_validate({**asdict(seen_by(caller, found)), "writer": writer, "note": note})
+        return replace(seen_by(caller, found), writer=writer, note=note)
 
     async def _ask_writer(self, entity_type: str, entity_id: str) -> tuple[dict[str, Any] | None, str | None]:
         try:
@@ -178,6 +234,12 @@ Wanted = Annotated[
 ]
 
 
+class SearchHits(AnswerBody):
+    EXAMPLE: ClassVar[dict[str, Any]] = {"hits": [SearchHit.EXAMPLE]}
+
+    hits: list[SearchHit]
+
+
 class SearchRoutes:
     """One search for keys, ids, names and properties."""
 
@@ -192,4 +254,4 @@ class SearchRoutes:
         """Exact matches come first; at most ten results of each kind."""
         host, wanted = self._dependencies.host, q.strip()
         found = await self._dependencies.database.run(lambda connection: search(connection, host, wanted))
-        return SearchHits(hits=[SearchHit(**asdict(hit)) for hit in found])
+        return SearchHits(hits=found)

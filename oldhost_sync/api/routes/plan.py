@@ -5,17 +5,22 @@ sent.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from fastapi import Depends, FastAPI, Query
 from pydantic import Field
 
 from oldhost_sync.api.access.rights import WATCHERS, adder
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import BLANK_IS_NONE, DECIMAL, FLAG, WHOLE
+from oldhost_sync.api.fields import (
+    BLANK_IS_NONE,
+    DECIMAL,
+    FLAG,
+    WHOLE,
+    AnswerBody,
+)
 from oldhost_sync.api.planner_process import PlanRequest
 from oldhost_sync.api.problems import field_invalid
-from oldhost_sync.api.view_schemas import Plan, PlanSample
 from oldhost_sync.planner import Scenario, ScenarioError
 from oldhost_sync.planner.scenario import CHANGES_MAX, FIGURE_MAX, MEANINGS, UNITS_MAX
 from oldhost_sync.policy.limits import INTEGER_MAX, INTEGER_MIN
@@ -67,6 +72,34 @@ def wanted_plan(
 
 
 WantedPlan = Annotated[PlanRequest, Depends(wanted_plan)]
+
+
+class PlanSample(AnswerBody):
+    """The state at one point of a plan: operations ready to be sent, waiting in the debounce, and sent so far."""
+
+    at_ms: int
+    ready: int
+    debounced: int
+    sent: int
+    banned: bool
+
+
+class Plan(AnswerBody):
+    """The result of a simulation; a name's suffix gives its unit (`_s`: seconds, `_ms`: milliseconds)."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "scenario": {"units": 2500, "changes": 10000, "latency_ms": 400.0, "ban_at_s": None},
+        "notes": [],
+        "figures": {"operations": 4508, "superseded": 5492, "drained": True, "drained_s": 3243.5},
+        "promises": {"drains": True, "consistency within 4 h": True},
+        "samples": [{"at_ms": 0, "ready": 0, "debounced": 3, "sent": 0, "banned": False}],
+    }
+
+    scenario: dict[str, float | None] = Field(description="With `from_now`, it has the writer's settings")
+    notes: list[str] = Field(description="With `from_now`: what the plan does not know, or can't change")
+    figures: dict[str, Any] | None = Field(description="null: there is nothing to simulate")
+    promises: dict[str, bool] = Field(description="Whether each promise is kept")
+    samples: list[PlanSample]
 
 
 class PlanRoutes:

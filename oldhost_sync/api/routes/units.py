@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import FastAPI, Path, Query, Request, Response
+from pydantic import Field
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.access.rights import READERS, WRITERS, adder, caller_of, source_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import Id, UnitNameText
+from oldhost_sync.api.fields import AnswerBody, Id, UnitNameText, UnitStatusText
 from oldhost_sync.api.problems import Problem, method_not_allowed
-from oldhost_sync.api.requests import Cursor, Limit, read_body, read_text_cursor, request_key, text_cursor, write_body
-from oldhost_sync.api.schemas import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
-from oldhost_sync.api.writes import accepted_answer, recorded, recorded_answer
+from oldhost_sync.api.requests import (
+    Cursor,
+    Keyed,
+    Limit,
+    read_body,
+    read_text_cursor,
+    request_key,
+    text_cursor,
+    write_body,
+)
+from oldhost_sync.api.writes import Accepted, accepted_answer, recorded, recorded_answer
 from oldhost_sync.store.intake import change_recorder
 from oldhost_sync.store.read import entities as store
+from oldhost_sync.store.read.entities import Unit
+from oldhost_sync.store.record import KEY
 
 # `:path`, because an id may hold a slash.
 _UNIT = "/api/units/{unit_id:path}"
@@ -27,6 +37,40 @@ SyncStatus = Literal["PENDING_SYNC", "SYNCED", "SYNC_FAILED"]
 _STATUS = "/status"
 # 404: a path that contains something no id can contain (a line break).
 _WRITE_ERRORS = (404, 405, 413, 415, 422)
+
+
+class UnitStatus(Keyed):
+    """A unit's new status."""
+
+    status: UnitStatusText = Field(examples=["Clean"])
+
+
+class UnitDetails(Keyed):
+    """A unit's details; a `status` is recorded as a separate change."""
+
+    name: UnitNameText = Field(examples=["Seaview 12"])
+    property_id: Id | None = Field(default=None, examples=["seaview"])
+    status: UnitStatusText | None = Field(default=None, examples=["Clean"])
+
+
+class UnitAccepted(Accepted):
+    """Like Accepted, with one entry for each change that the request recorded."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "sync_status": "PENDING_SYNC",
+        "change_id": 4711,
+        "idempotency_key": KEY,
+        "changes": [Accepted.EXAMPLE],
+    }
+
+    changes: list[Accepted]
+
+
+class UnitPage(AnswerBody):
+    EXAMPLE: ClassVar[dict[str, Any]] = {"units": [Unit.EXAMPLE], "next_cursor": None}
+
+    units: list[Unit] = Field(description="At most `limit`; a page with a filter may hold fewer before the list ends")
+    next_cursor: str | None = Field(description="Pass it as `cursor` to get the next page; null after the last page")
 
 
 class UnitRoutes:
@@ -96,7 +140,7 @@ class UnitRoutes:
             lambda connection: store.list_units(connection, host, wanted, after_id=after_id, limit=limit)
         )
         next_cursor = None if page.next_after is None else text_cursor(page.next_after)
-        return UnitPage(units=[Unit(**asdict(unit)) for unit in page.units], next_cursor=next_cursor)
+        return UnitPage(units=page.units, next_cursor=next_cursor)
 
     async def get(self, unit_id: UnitId) -> Unit:
         """The newest accepted state, and whether OldHost has it."""
@@ -110,4 +154,4 @@ class UnitRoutes:
                 "No change was ever accepted for a unit with that id.",
                 "Check the id; PUT /api/units/{id} creates a unit.",
             )
-        return Unit(**asdict(unit))
+        return unit

@@ -8,9 +8,9 @@ its limit, even none, before the list ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.columns import UtcDateTime, like_pattern
 from oldhost_sync.store.outbox.pending_fates import IDS_MAX, JOIN_PENDING, fate_columns
+from oldhost_sync.store.record import RECORD, described
 
 # ---------------------------------------------------------------------------------------------------- scheduled changes
 
@@ -173,7 +174,27 @@ class ChangeFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListedChange:
-    """One change without its payload; `state` as in FateView."""
+    """One change, without its payload."""
+
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "change_id": 4712,
+        "idempotency_key": "booking-2093-checked-in",
+        "event_type": "checked_in",
+        "priority_class": "TXN",
+        "accepted_at": "2026-05-01T12:00:30Z",
+        "outcome": "DEAD",
+        "processed_at": "2026-05-01T12:01:03Z",
+        "nonce": 502,
+        "error": "no such guest",
+        "entity_type": "unit",
+        "entity_id": "12B",
+        "source": "api:shop",
+        "state": "DEAD",
+        "superseded_by": None,
+        "unconfirmed": False,
+        "unsure": False,
+    }
 
     change_id: int
     idempotency_key: str
@@ -181,16 +202,16 @@ class ListedChange:
     entity_id: str
     event_type: str
     priority_class: str
-    source: str
-    state: str
+    source: str = field(metadata=described("Who recorded it"))
+    state: str = field(metadata=described("ACCEPTED, WAITING, IN_FLIGHT, or its fate"))
     outcome: str | None
     accepted_at: datetime
     processed_at: datetime | None
-    nonce: int | None
+    nonce: int | None = field(metadata=described("The nonce that it was sent with, or that is reserved for it now"))
     superseded_by: int | None
-    error: str | None
-    unconfirmed: bool
-    unsure: bool
+    error: str | None = field(metadata=described("OldHost's reason, when it was rejected"))
+    unconfirmed: bool = field(metadata=described("APPLIED, and no answer of OldHost confirms it"))
+    unsure: bool = field(metadata=described("DEAD, and OldHost's answer says neither applied nor rejected"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection, Row
@@ -23,6 +23,7 @@ from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.outbox.pending_fates import FATE, IS_PENDING, JOIN_PENDING
 from oldhost_sync.store.read.change_feed import EPOCH
 from oldhost_sync.store.read.change_list import unconfirmed, unsure
+from oldhost_sync.store.record import HIDDEN, KEY, RECORD, described
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
     nonce_ledger,
@@ -63,27 +64,78 @@ def note_entity_read(connection: Connection, host: str, entity_type: str, entity
 
 
 @dataclass(slots=True)
-class StepView:
-    """One step of a change. `at` is None when the step has no time of its own."""
+class Step:
+    """One step in a change's history."""
 
-    step: str
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "step": "accepted",
+        "at": "2026-05-01T12:00:00Z",
+        "detail": "as LWW, by api:shop",
+        "nonce": None,
+    }
+
+    step: str = field(
+        metadata=described(
+            "scheduled, cancelled, accepted, relayed, reserved, sent, answered, set_aside, an operator's action, "
+            "or the fate's name in lower case"
+        )
+    )
     at: datetime | None
     detail: str | None = None
     nonce: int | None = None
 
 
 @dataclass(slots=True)
-class FateView:
-    """Everything known about one change; `steps` in order of time."""
+class Fate:
+    """Everything that happened to one change, in order, and what it is waiting for."""
+
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "change_id": 4711,
+        "idempotency_key": KEY,
+        "entity_type": "unit",
+        "entity_id": "12B",
+        "event_type": "unit_status_changed",
+        "priority_class": "LWW",
+        "accepted_at": "2026-05-01T12:00:00Z",
+        "processed_at": "2026-05-01T12:01:02Z",
+        "nonce": 501,
+        "error": None,
+        "state": "APPLIED",
+        "outcome": "APPLIED",
+        "occurred_at": None,
+        "not_before": None,
+        "superseded_by": None,
+        "supersedes": [4708],
+        "answer": "applied",
+        "unconfirmed": False,
+        "unsure": False,
+        "waits_apart": False,
+        "waiting_for": [],
+        "steps": [
+            Step.EXAMPLE,
+            {"step": "relayed", "at": "2026-05-01T12:00:01Z", "detail": "the writer holds it", "nonce": None},
+            {"step": "reserved", "at": "2026-05-01T12:01:01Z", "detail": "nonce 501, epoch 3", "nonce": 501},
+            {"step": "sent", "at": "2026-05-01T12:01:01Z", "detail": "once", "nonce": 501},
+            {"step": "answered", "at": "2026-05-01T12:01:02Z", "detail": "applied", "nonce": 501},
+            {"step": "applied", "at": "2026-05-01T12:01:02Z", "detail": "OldHost has it", "nonce": 501},
+        ],
+    }
 
     idempotency_key: str
     change_id: int | None
     entity_type: str
     entity_id: str
     event_type: str
-    source: str
+    source: str = field(metadata=HIDDEN)
     priority_class: str | None
-    state: str
+    state: str = field(
+        metadata=described(
+            "SCHEDULED, CANCELLED, ACCEPTED, WAITING, IN_FLIGHT, or its fate: APPLIED, SUPERSEDED, NO_OP, STALE, "
+            "DEAD, DISCARDED, REFUSED"
+        )
+    )
     outcome: str | None = None
     occurred_at: datetime | None = None
     not_before: datetime | None = None
@@ -91,17 +143,35 @@ class FateView:
     processed_at: datetime | None = None
     nonce: int | None = None
     superseded_by: int | None = None
-    supersedes: list[int] = field(default_factory=list)
-    answer: str | None = None
+    supersedes: list[int] = field(
+        default_factory=list, metadata=described("The older changes that it replaced, newest first")
+    )
+    answer: str | None = field(default=None, metadata=described("OldHost's answer, word for word"))
     error: str | None = None
-    unconfirmed: bool = False
-    unsure: bool = False
-    waits_apart: bool = False
-    waiting_for: list[str] = field(default_factory=list)
-    steps: list[StepView] = field(default_factory=list)
+    unconfirmed: bool = field(
+        default=False,
+        metadata=described(
+            "APPLIED, but no answer of OldHost says so: only its nonce was used, or an operator confirmed it"
+        ),
+    )
+    unsure: bool = field(
+        default=False,
+        metadata=described("DEAD, and OldHost's answer says neither applied nor rejected: an operator decides"),
+    )
+    waits_apart: bool = field(
+        default=False,
+        metadata=described(
+            "OldHost refused it without using its nonce (`answer`): the others go first. It is tried again after "
+            "a pause, and can be retried or discarded meanwhile"
+        ),
+    )
+    waiting_for: list[str] = field(
+        default_factory=list, metadata=described("Why it has no fate yet, most important first")
+    )
+    steps: list[Step] = field(default_factory=list)
 
 
-_NAMES = {each.name for each in fields(FateView)}
+_NAMES = {each.name for each in fields(Fate)}
 _CHANGE = (
     *(column for column in outbox_events.c if column.name not in FATE and column.name != "payload"),
     *FATE.values(),
@@ -129,13 +199,13 @@ _OLDER = text(
 _KEY_OF_ID = text("SELECT idempotency_key FROM outbox_events WHERE host = :host AND id = :id")
 
 
-def find_fate_of_id(connection: Connection, host: str, change_id: int) -> FateView | None:
+def find_fate_of_id(connection: Connection, host: str, change_id: int) -> Fate | None:
     """The status of the change with that id; None if there is none."""
     key = connection.execute(_KEY_OF_ID, {"host": host, "id": change_id}).scalar()
     return None if key is None else find_fate(connection, host, key)
 
 
-def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateView | None:
+def find_fate(connection: Connection, host: str, idempotency_key: str) -> Fate | None:
     """The status of the change with that key; None if there is none."""
     scheduled = connection.execute(
         select(scheduled_changes).where(
@@ -165,51 +235,51 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
     return fate
 
 
-def _scheduled_fate(row: Row[Any]) -> FateView:
+def _scheduled_fate(row: Row[Any]) -> Fate:
     cancelled = row.cancelled_at is not None
     state, waiting_for = ("CANCELLED", []) if cancelled else ("SCHEDULED", [f"its due time, {instant(row.not_before)}"])
     return _view(row, state=state, priority_class=None, waiting_for=waiting_for, steps=_schedule_steps(row))
 
 
-def _view(row: Row[Any], **more: Any) -> FateView:
+def _view(row: Row[Any], **more: Any) -> Fate:
     """A view of the row's columns that have the view's field names, and of `more`."""
-    return FateView(**{name: value for name, value in row._mapping.items() if name in _NAMES} | more)  # noqa: SLF001
+    return Fate(**{name: value for name, value in row._mapping.items() if name in _NAMES} | more)  # noqa: SLF001
 
 
-def _schedule_steps(row: Row[Any]) -> list[StepView]:
-    steps = [StepView("scheduled", row.created_at, f"for {instant(row.not_before)}")]
+def _schedule_steps(row: Row[Any]) -> list[Step]:
+    steps = [Step("scheduled", row.created_at, f"for {instant(row.not_before)}")]
     if row.cancelled_at is not None:
-        steps.append(StepView("cancelled", row.cancelled_at))
+        steps.append(Step("cancelled", row.cancelled_at))
     return steps
 
 
-def _recorded_fate(row: Row[Any]) -> FateView:
-    steps = [StepView("accepted", row.created_at, f"as {row.priority_class}, by {row.source}")]
+def _recorded_fate(row: Row[Any]) -> Fate:
+    steps = [Step("accepted", row.created_at, f"as {row.priority_class}, by {row.source}")]
     if row.relayed_at is not None:
-        steps.append(StepView("relayed", row.relayed_at, "the writer holds it"))
+        steps.append(Step("relayed", row.relayed_at, "the writer holds it"))
     state = row.outcome or ("ACCEPTED" if row.relayed_at is None else "WAITING")
     certain = {"unconfirmed": unconfirmed(row.outcome, row.unproven), "unsure": unsure(row.outcome, row.unproven)}
     return _view(row, change_id=row.id, state=state, accepted_at=row.created_at, steps=steps, **certain)
 
 
-def _end(row: Row[Any]) -> StepView:
+def _end(row: Row[Any]) -> Step:
     details = {
         "SUPERSEDED": f"replaced by change {row.superseded_by}",
         "NO_OP": "OldHost has this state already",
         "STALE": "OldHost has a newer state already",
         "APPLIED": "no answer of OldHost confirms it" if row.unproven else "OldHost has it",
     }
-    return StepView(row.outcome.lower(), row.processed_at, details.get(row.outcome, row.error), row.nonce)
+    return Step(row.outcome.lower(), row.processed_at, details.get(row.outcome, row.error), row.nonce)
 
 
-def _add_requests(connection: Connection, host: str, change: Row[Any], fate: FateView) -> None:
+def _add_requests(connection: Connection, host: str, change: Row[Any], fate: Fate) -> None:
     """Add the steps of the nonces that the change is or was bound to: of the ledger, and of its archive."""
     for table in (nonce_requests_archive, nonce_requests):
         query = select(table).where(table.c.host == host, table.c.change_id == change.id).order_by(table.c.nonce)
         for row in connection.execute(query):
             fate.steps.extend(_request_steps(row))
             if table is nonce_requests_archive:
-                fate.steps.append(StepView("set_aside", row.archived_at, row.reason, row.nonce))
+                fate.steps.append(Step("set_aside", row.archived_at, row.reason, row.nonce))
             else:
                 fate.nonce = row.nonce
             fate.answer = row.answer or fate.answer
@@ -217,27 +287,27 @@ def _add_requests(connection: Connection, host: str, change: Row[Any], fate: Fat
                 fate.state = "IN_FLIGHT"
 
 
-def _request_steps(row: Row[Any]) -> list[StepView]:
-    steps = [StepView("reserved", row.created_at, f"nonce {row.nonce}, epoch {row.epoch}", row.nonce)]
+def _request_steps(row: Row[Any]) -> list[Step]:
+    steps = [Step("reserved", row.created_at, f"nonce {row.nonce}, epoch {row.epoch}", row.nonce)]
     if row.sent_at is not None:
         times = {0: "not taken by OldHost", 1: "once"}.get(row.sends, f"{row.sends} times by now")
-        steps.append(StepView("sent", row.sent_at, times, row.nonce))
+        steps.append(Step("sent", row.sent_at, times, row.nonce))
     if row.completed_at is not None:
-        steps.append(StepView("answered", row.completed_at, row.answer, row.nonce))
+        steps.append(Step("answered", row.completed_at, row.answer, row.nonce))
     return steps
 
 
-def _add_decisions(connection: Connection, host: str, change_id: int, fate: FateView) -> None:
+def _add_decisions(connection: Connection, host: str, change_id: int, fate: Fate) -> None:
     acts = operator_audit.c
     query = select(operator_audit).where(acts.host == host, acts.change_id == change_id, acts.action != READ_PAYLOAD)
     for row in connection.execute(query):
         why = f": {row.reason}" if row.reason else ""
         if row.action in {CORRECT, REPLACE}:
             why += f" ({row.detail['message']})"
-        fate.steps.append(StepView(row.action, row.created_at, f"by {row.operator}{why}"))
+        fate.steps.append(Step(row.action, row.created_at, f"by {row.operator}{why}"))
 
 
-def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: FateView) -> list[str]:
+def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate) -> list[str]:
     """Why the change has no fate yet, as far as the database shows; the writer's queue is not in it."""
     reasons = _obstacles(connection, host)
     if fate.state == "IN_FLIGHT":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import Column, ColumnElement, bindparam, func, select, text
 from sqlalchemy.engine import Connection
@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX, cause_of
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.outbox.pending_fates import FATE, IDS_MAX
+from oldhost_sync.store.record import RECORD, described
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
     outbox_events,
@@ -52,33 +53,50 @@ _HELD = text(
 
 @dataclass(slots=True)
 class LetterGroup:
-    """Dead letters with one reason. `example`: OldHost's words about the oldest one, unchanged. `held`: TXN changes
-    behind them. `newest_id`: a decision about ids up to it covers exactly what was shown. `sources`: the applications
-    that submitted them. `change_ids`: the oldest ones.
-    """
+    """Dead letters that OldHost rejected for the same reason; numbers in the reason are replaced by #."""
 
-    reason: str
-    example: str = ""
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "reason": "no such guest #",
+        "example": "no such guest 7",
+        "letters": 1,
+        "entities": 1,
+        "held": 1,
+        "oldest_at": "2026-05-01T12:01:03Z",
+        "newest_id": 4712,
+        "event_types": ["checked_in"],
+        "sources": ["api:front-desk"],
+        "change_ids": [4712],
+    }
+
+    reason: str = field(metadata=described("At most 200 characters"))
+    example: str = field(default="", metadata=described("OldHost's reason for the oldest of them, word for word"))
     letters: int = 0
-    entities: int = 0
-    held: int = 0
-    oldest_at: datetime | None = None
-    newest_id: int = 0
+    entities: int = field(default=0, metadata=described("How many entities they belong to"))
+    held: int = field(default=0, metadata=described("How many TXN changes wait behind them"))
+    oldest_at: datetime | None = field(default=None, metadata=described("When the oldest was rejected"))
+    newest_id: int = field(
+        default=0, metadata=described("Pass it as `up_to`, so that a decision covers only the letters that were shown")
+    )
     event_types: list[str] = field(default_factory=list)
-    sources: list[str] = field(default_factory=list)
-    change_ids: list[int] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list, metadata=described("The applications that sent them"))
+    change_ids: list[int] = field(default_factory=list, metadata=described("The oldest 20"))
 
 
 @dataclass(frozen=True, slots=True)
 class LetterGroups:
-    """The largest groups, at most GROUPS_MAX, the largest first. `other_reasons`, `other_letters`: how many groups are
-    not among them, and their letters. `more`: there are letters beyond the oldest LETTERS_MAX, which are in no group.
-    """
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "groups": [LetterGroup.EXAMPLE],
+        "other_reasons": 0,
+        "other_letters": 0,
+        "more": False,
+    }
 
-    groups: list[LetterGroup]
-    other_reasons: int
-    other_letters: int
-    more: bool
+    groups: list[LetterGroup] = field(metadata=described("The 50 largest"))
+    other_reasons: int = field(metadata=described("How many groups are not among them"))
+    other_letters: int = field(metadata=described("The dead letters of those groups"))
+    more: bool = field(metadata=described("There are more dead letters than the 5,000 that were read"))
 
 
 IDS_SHOWN = 20

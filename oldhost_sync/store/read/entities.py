@@ -1,5 +1,5 @@
 """Units and other entities as applications and people see them: the shown state, whether OldHost has it, what is on its
-way; and one search for whatever people know of an entity or a change.
+way.
 
 Reading takes no locks. Lists are paged by id, never by offset: no unit is missed when others change, and the last page
 costs as little as the first.
@@ -8,20 +8,19 @@ costs as little as the first.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import bindparam, select, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.limits import NAME_PATTERN
-from oldhost_sync.store.columns import UtcDateTime, like_pattern
+from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.fates import UNKNOWN, payload_hash
 from oldhost_sync.store.outbox.pending_fates import FATE, IS_PENDING
+from oldhost_sync.store.record import KEY, RECORD, described
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
     entities,
@@ -140,20 +139,76 @@ _UNITS_OF_STATUS = {
 
 
 @dataclass(frozen=True, slots=True)
-class UnitView:
-    """One unit as it is shown, without its payloads; `sync_status`: see store/read/entities.py.
+class ScheduledOfEntity:
+    """A change that is scheduled for later."""
 
-    `synced_at`, `synced_change_id`: when OldHost last applied a change of the unit, and its newest applied change.
-    """
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "idempotency_key": KEY,
+        "event_type": "door_code_changed",
+        "not_before": "2026-12-24T14:00:00Z",
+        "created_at": "2026-05-01T12:00:50Z",
+    }
+
+    idempotency_key: str
+    event_type: str
+    not_before: datetime
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOfEntity:
+    """One of the entity's latest changes."""
+
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "change_id": 4712,
+        "idempotency_key": "booking-2093-checked-in",
+        "event_type": "checked_in",
+        "priority_class": "TXN",
+        "accepted_at": "2026-05-01T12:00:30Z",
+        "outcome": "DEAD",
+        "processed_at": "2026-05-01T12:01:03Z",
+        "nonce": 502,
+        "error": "no such guest",
+    }
+
+    change_id: int
+    idempotency_key: str
+    event_type: str
+    priority_class: str
+    accepted_at: datetime
+    outcome: str | None
+    processed_at: datetime | None
+    nonce: int | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit as applications show it: the newest accepted state, and whether OldHost has it."""
+
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "id": "12B",
+        "name": "Seaview 12",
+        "property_id": "seaview",
+        "status": "Clean",
+        "sync_status": "SYNCED",
+        "synced_at": "2026-05-01T12:01:02Z",
+        "newest_change_id": 4711,
+        "synced_change_id": 4711,
+        "updated_at": "2026-05-01T12:00:00Z",
+    }
 
     id: str
     name: str | None
     property_id: str | None
     status: str | None
-    sync_status: str
-    synced_at: datetime | None
+    sync_status: str = field(metadata=described("PENDING_SYNC, SYNCED or SYNC_FAILED"))
+    synced_at: datetime | None = field(metadata=described("When OldHost last applied a state of this unit"))
     newest_change_id: int | None
-    synced_change_id: int | None
+    synced_change_id: int | None = field(metadata=described("The newest change whose state OldHost has"))
     updated_at: datetime
 
 
@@ -172,11 +227,11 @@ class UnitList:
     the last may be empty.
     """
 
-    units: list[UnitView]
+    units: list[Unit]
     next_after: str | None
 
 
-def find_unit(connection: Connection, host: str, unit_id: str) -> UnitView | None:
+def find_unit(connection: Connection, host: str, unit_id: str) -> Unit | None:
     views = _views(connection, "u.host = :host AND u.id = :id", {"host": host, "id": unit_id})
     return views[0] if views else None
 
@@ -187,7 +242,7 @@ def list_units(
     """At most `limit` units in id order, after `after_id`. It reads about LOOKED_AT_MAX units at most, so it may return
     fewer than `limit`, or none.
     """
-    listed: list[UnitView] = []
+    listed: list[Unit] = []
     after: str | None = after_id or ""
     looked_at, chunk = 0, limit + 1
     while after is not None and len(listed) <= limit and looked_at < LOOKED_AT_MAX:
@@ -201,7 +256,7 @@ def list_units(
 
 def _chunk(
     connection: Connection, host: str, wanted: UnitFilter, after: str, size: int
-) -> tuple[list[UnitView], str | None]:
+) -> tuple[list[Unit], str | None]:
     """At most `size` units that may match, and where to continue; None at the end."""
     values: dict[str, Any] = {"host": host, "after": after, "limit": size}
     candidates = _UNITS_OF_STATUS.get(wanted.sync_status or "")
@@ -219,12 +274,12 @@ def _chunk(
     return seen, ids[-1] if len(ids) == size else None
 
 
-def _views(connection: Connection, condition: str, values: dict[str, Any]) -> list[UnitView]:
+def _views(connection: Connection, condition: str, values: dict[str, Any]) -> list[Unit]:
     query = text(f"{_UNIT} WHERE {condition} ORDER BY u.id{' LIMIT :limit' if 'limit' in values else ''}")
     if "ids" in values:
         query = query.bindparams(bindparam("ids", expanding=True))
     shown = query.columns(synced_at=UtcDateTime(), updated_at=UtcDateTime())
-    return [UnitView(**row._mapping) for row in connection.execute(shown, values)]  # noqa: SLF001 - a row by name
+    return [Unit(**row._mapping) for row in connection.execute(shown, values)]  # noqa: SLF001 - a row by name
 
 
 # ----------------------------------------------------------------------------------------------------------- one entity
@@ -302,46 +357,83 @@ _DEAD = text(
 
 @dataclass(slots=True)
 class KeyComparison:
-    """One coalescing key. `equal`: None if OldHost's state is not known (never applied, or its answer was lost).
+    """One coalescing key: what the application shows, and what OldHost has."""
 
-    `shown` and `at_oldhost`: the payloads; `at_oldhost` is also None if the change with that payload is no longer kept.
-    """
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "event_type": "unit_status_changed",
+        "is_shown": True,
+        "change_id": 4711,
+        "nonce": 501,
+        "applied_at": "2026-05-01T12:01:02Z",
+        "equal": True,
+        "shown": None,
+        "at_oldhost": None,
+    }
 
     event_type: str
-    is_shown: bool
-    change_id: int | None = None
+    is_shown: bool = field(metadata=described("Whether the application shows a state of this key"))
+    change_id: int | None = field(default=None, metadata=described("The change that OldHost applied last"))
     nonce: int | None = None
     applied_at: datetime | None = None
-    equal: bool | None = None
-    shown: dict[str, Any] | None = None
-    at_oldhost: dict[str, Any] | None = None
+    equal: bool | None = field(
+        default=None, metadata=described("Whether both are equal; null: it is not known what OldHost has")
+    )
+    shown: dict[str, Any] | None = field(
+        default=None, metadata=described("The payload that is shown, if payloads were requested")
+    )
+    at_oldhost: dict[str, Any] | None = field(
+        default=None, metadata=described("The payload that OldHost has, if payloads were requested")
+    )
 
 
 @dataclass(slots=True)
-class EntityView:
-    """`outstanding`: changes without a fate (at most COUNTED_MAX are counted); `held`: those of them behind a dead
-    letter. `dead_letters`: the oldest ids. `changes` and `scheduled`: as :func:`read_entity` returns them.
-    """
+class Entity:
+    """What the application shows, what OldHost has, and which changes are still outstanding."""
+
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "entity_type": "unit",
+        "entity_id": "12B",
+        "name": "Seaview 12",
+        "property_id": "seaview",
+        "status": "Clean",
+        "sync_status": "SYNC_FAILED",
+        "newest_change_id": 4713,
+        "updated_at": "2026-05-01T12:00:45Z",
+        "keys": [KeyComparison.EXAMPLE],
+        "outstanding": 1,
+        "held": 1,
+        "dead_letters": [4712],
+        "scheduled": [ScheduledOfEntity.EXAMPLE],
+        "changes": [ChangeOfEntity.EXAMPLE],
+        "writer": {"entity_type": "unit", "entity_id": "12B", "changes": [], "dead_letters": [4712]},
+        "note": None,
+    }
 
     entity_type: str
     entity_id: str
     name: str | None
     property_id: str | None
     status: str | None
-    sync_status: str
+    sync_status: str = field(metadata=described("PENDING_SYNC, SYNCED or SYNC_FAILED"))
     newest_change_id: int | None
     updated_at: datetime
     keys: list[KeyComparison]
-    outstanding: int
-    held: int
-    dead_letters: list[int]
-    scheduled: list[dict[str, Any]] = field(default_factory=list)
-    changes: list[dict[str, Any]] = field(default_factory=list)
+    outstanding: int = field(metadata=described("Changes without a fate; counting stops at 10,000"))
+    held: int = field(metadata=described("How many of these are TXN changes behind a dead letter"))
+    dead_letters: list[int] = field(metadata=described("The oldest 20 undecided dead letters"))
+    scheduled: list[ScheduledOfEntity] = field(default_factory=list)
+    changes: list[ChangeOfEntity] = field(default_factory=list, metadata=described("The latest 20"))
+    writer: dict[str, Any] | None = field(
+        default=None, metadata=described("Where its changes are in the writer; null: see `note`")
+    )
+    note: str | None = field(default=None, metadata=described("Why `writer` is missing"))
 
 
 def compare_entity(
     connection: Connection, host: str, entity_type: str, entity_id: str, *, payloads: bool
-) -> EntityView | None:
+) -> Entity | None:
     """None if no change of the entity was ever accepted or scheduled. With only scheduled ones, it has no keys yet."""
     entity = read_entity(connection, host, entity_type, entity_id)
     shadow = entity["shadow"]
@@ -352,7 +444,7 @@ def compare_entity(
     dead = [int(change_id) for change_id in connection.execute(_DEAD, named | {"limit": DEAD_LETTERS_SHOWN}).scalars()]
     counted = named | {"limit": COUNTED_MAX}
     columns = ("name", "property_id", "status", "newest_change_id")
-    return EntityView(
+    return Entity(
         entity_type,
         entity_id,
         **{column: shadow.get(column) for column in columns},
@@ -362,8 +454,8 @@ def compare_entity(
         outstanding=connection.execute(_OUTSTANDING, counted).scalar_one(),
         held=connection.execute(_HELD, counted | {"dead": dead[0]}).scalar_one() if dead else 0,
         dead_letters=dead,
-        scheduled=entity["scheduled"],
-        changes=entity["changes"],
+        scheduled=[ScheduledOfEntity(**row) for row in entity["scheduled"]],
+        changes=[ChangeOfEntity(**row) for row in entity["changes"]],
     )
 
 
@@ -423,95 +515,3 @@ def all_changes(connection: Connection, host: str) -> Iterable[Any]:
         .order_by(columns.id)
     )  # fmt: skip
     return connection.execute(query).all()
-
-
-# --------------------------------------------------------------------------------------------------------------- search
-
-# For a key, a change's id, an entity's id, a unit's name, a property: each kind is one lookup by its index. Ids, keys
-# and properties must be complete; units are also found by the beginning of their id or name.
-
-# The most hits of each kind.
-HITS_MAX = 10
-ID_MAX = 2**63 - 1
-TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)", re.DOTALL)
-
-_CHANGE = "SELECT id, idempotency_key, entity_type, entity_id, event_type FROM"
-_BY_ID = text(f"{_CHANGE} outbox_events WHERE host = :host AND id = :id")
-_BY_KEY = text(f"{_CHANGE} outbox_events WHERE host = :host AND idempotency_key = :text")
-_LATER = text(f"{_CHANGE} scheduled_changes WHERE host = :host AND idempotency_key = :text AND recorded_at IS NULL")
-_UNITS = text(
-    "(SELECT id, name, 'id' AS found_by FROM units FORCE INDEX (PRIMARY) WHERE host = :host AND id LIKE :beginning "
-    "ORDER BY id LIMIT :limit) UNION ALL "
-    "(SELECT id, name, 'name' AS found_by FROM units FORCE INDEX (ix_units_name) WHERE host = :host "
-    "AND name LIKE :beginning ORDER BY name, id LIMIT :limit)"
-)
-_ENTITIES = text(
-    "SELECT entity_type, id FROM entities FORCE INDEX (ix_entities_id) WHERE host = :host AND id = :text LIMIT :limit"
-)
-_ENTITY_OF_TYPE = text("SELECT entity_type, id FROM entities WHERE host = :host AND entity_type = :type AND id = :id")
-_PROPERTY = text(
-    "SELECT property_id FROM units FORCE INDEX (ix_units_property) WHERE host = :host AND property_id = :text LIMIT 1"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """`kind`: change, scheduled, entity or property; `found_by`: id, key, name or property."""
-
-    kind: str
-    found_by: str
-    title: str
-    change_id: int | None = None
-    idempotency_key: str | None = None
-    entity_type: str | None = None
-    entity_id: str | None = None
-    property_id: str | None = None
-
-
-def search(connection: Connection, host: str, wanted: str) -> list[Hit]:
-    """What `wanted` names: complete matches first, then units that begin with it. At most about 40."""
-    values = {"host": host, "text": wanted, "beginning": like_pattern(wanted), "limit": HITS_MAX}
-    hits: list[Hit] = []
-    if wanted.isascii() and wanted.isdecimal() and len(wanted) < 20 and int(wanted) <= ID_MAX:
-        hits += _changes(connection, "id", {"host": host, "id": int(wanted)})
-    hits += _changes(connection, "key", values)
-    for row in connection.execute(_LATER, values):
-        hits.append(_hit_of_change("scheduled", "key", row, None))
-    hits += _entities(connection, host, wanted, values)
-    if connection.execute(_PROPERTY, values).first() is not None:
-        hits.append(Hit("property", "property", wanted, property_id=wanted))
-    return hits
-
-
-def _changes(connection: Connection, found_by: str, values: dict[str, object]) -> list[Hit]:
-    rows = connection.execute(_BY_ID if found_by == "id" else _BY_KEY, values)
-    return [_hit_of_change("change", found_by, row, row.id) for row in rows]
-
-
-def _hit_of_change(kind: str, found_by: str, row: object, change_id: int | None) -> Hit:
-    named = {name: getattr(row, name) for name in ("idempotency_key", "entity_type", "entity_id")}
-    title = f"{named['entity_type']}/{named['entity_id']} {getattr(row, 'event_type')}"  # noqa: B009 - a row's column
-    return Hit(kind, found_by, title, change_id=change_id, **named)
-
-
-def _entities(connection: Connection, host: str, wanted: str, values: dict[str, object]) -> list[Hit]:
-    """The entities found: complete ids first, and no entity twice."""
-    hits: dict[tuple[str, str], Hit] = {}
-    if match := TYPE_AND_ID.fullmatch(wanted):
-        if match[1] == "unit":
-            return _entities(
-                connection, host, match[2], values | {"text": match[2], "beginning": like_pattern(match[2])}
-            )
-        for row in connection.execute(_ENTITY_OF_TYPE, {"host": host, "type": match[1], "id": match[2]}):
-            hits[row.entity_type, row.id] = _entity_hit(row.entity_type, row.id, "id", None)
-    for row in connection.execute(_ENTITIES, values):
-        hits[row.entity_type, row.id] = _entity_hit(row.entity_type, row.id, "id", None)
-    units = sorted(connection.execute(_UNITS, values), key=lambda row: row.id != wanted)
-    for row in units:
-        hits.setdefault(("unit", row.id), _entity_hit("unit", row.id, row.found_by, row.name))
-    return list(hits.values())
-
-
-def _entity_hit(entity_type: str, entity_id: str, found_by: str, name: str | None) -> Hit:
-    title = f"{entity_type}/{entity_id}" + (f" {name}" if name else "")
-    return Hit("entity", found_by, title, entity_type=entity_type, entity_id=entity_id)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
 
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
@@ -26,6 +27,7 @@ from oldhost_sync.policy.rules.alert_kinds import SEVERITIES
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.outbox.outstanding_changes import held_back_up_to
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING
+from oldhost_sync.store.record import RECORD, described
 from oldhost_sync.store.tables import load_samples
 
 # -------------------------------------------------------------------------------------------------------------- history
@@ -102,22 +104,34 @@ _KEEP = text(
 
 
 @dataclass(frozen=True, slots=True)
-class LoadSample:
-    """One bucket that begins at `at`: the most changes that waited in it, by class; how many were accepted and applied;
-    the longest time that an emergency took or waits (ms, 0: there was none); what stopped sending, if anything.
-    """
+class SeriesPoint:
+    """One time bucket: the largest backlog of each class, the accepted and applied changes, the slowest emergency."""
 
-    at: datetime
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "at": "2026-05-01T12:00:30Z",
+        "emergency": 1,
+        "txn": 14,
+        "lww": 230,
+        "accepted": 61,
+        "applied": 25,
+        "emergency_ms": 840,
+        "stopped": None,
+    }
+
+    at: datetime = field(metadata=described("When the bucket begins"))
     emergency: int
     txn: int
     lww: int
     accepted: int
     applied: int
-    emergency_ms: int
-    stopped: str | None
+    emergency_ms: int = field(
+        metadata=described("The longest time that an emergency took or waited; 0: there was none")
+    )
+    stopped: str | None = field(metadata=described("BANNED, PAUSED or HALTED, if sending was stopped in this bucket"))
 
 
-_SHOWN = [load_samples.c[name] for name in LoadSample.__slots__]
+_SHOWN = [load_samples.c[name] for name in SeriesPoint.__slots__]
 
 
 def record_sample(connection: Connection, host: str) -> None:
@@ -146,7 +160,7 @@ def record_sample(connection: Connection, host: str) -> None:
     connection.execute(_KEEP, values)
 
 
-def read_series(connection: Connection, host: str, span: str) -> list[LoadSample]:
+def read_series(connection: Connection, host: str, span: str) -> list[SeriesPoint]:
     """The samples of `span` (a key of RINGS), oldest first; buckets without a sample are missing."""
     ring = RINGS[span]
     now: datetime = connection.execute(text("SELECT UTC_TIMESTAMP(6)")).scalar_one()
@@ -156,7 +170,7 @@ def read_series(connection: Connection, host: str, span: str) -> list[LoadSample
         .where(load_samples.c.host == host, load_samples.c.step_s == ring.step_s, load_samples.c.at > begin)
         .order_by(load_samples.c.at)
     )
-    return [LoadSample(*row) for row in rows]
+    return [SeriesPoint(*row) for row in rows]
 
 
 # ------------------------------------------------------------------------------------------------------- for Prometheus

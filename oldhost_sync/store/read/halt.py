@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
@@ -22,6 +22,7 @@ from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.fates import ADOPTED, others_of, used
 from oldhost_sync.store.ledger.halt import are_sent_again
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
+from oldhost_sync.store.record import RECORD, described
 
 # --------------------------------------------------------------------------------------------------------- the decision
 
@@ -56,7 +57,7 @@ def read_decision(connection: Connection, host: str) -> HaltDecision | None:
         return None
     for act in list_acts(connection, host, action="resolve", limit=1):
         if halt.resolve_mode is not None or act.created_at >= halt.created_at:
-            return HaltDecision(act.operator, act.detail["mode"], act.created_at)
+            return HaltDecision(act.operator, (act.detail or {})["mode"], act.created_at)
     return None
 
 
@@ -100,47 +101,120 @@ _OPERATIONS = text(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class OperationAtStake:
+    """An operation of the ledger that the decision affects."""
+
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "nonce": 501,
+        "change_id": 4711,
+        "status": "APPLIED",
+        "sends": 1,
+        "sent_at": "2026-05-01T12:01:01Z",
+        "answer": "applied",
+        "entity_type": "unit",
+        "entity_id": "12B",
+        "event_type": "unit_status_changed",
+        "priority_class": "LWW",
+    }
+
+    nonce: int
+    change_id: int
+    status: str
+    sends: int
+    sent_at: datetime | None
+    answer: str | None
+    entity_type: str | None
+    entity_id: str | None
+    event_type: str | None
+    priority_class: str | None
+
+
 @dataclass(slots=True)
 class Consequences:
-    """What one way would do. `given_up`: applied in the database, lost at OldHost and not sent again.
-    `counted_applied`: in doubt, and counted as applied. `letters`: in doubt, and made dead letters, since an answer
-    that is kept does not say applied, or two operations had the nonce. `sent_again`: byte for byte, under the same
-    nonces. `waiting_again`: to be sent under new nonces. `next_nonce`: where the count continues; None: where OldHost
-    says, so no number is known yet.
-    """
+    """What one way of ending a halt would do."""
+
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "says": "OldHost's count is taken: what it lost (2 operations) is not sent again.",
+        "given_up": 2,
+        "counted_applied": 0,
+        "letters": 0,
+        "sent_again": 0,
+        "waiting_again": 0,
+        "next_nonce": 501,
+    }
 
     says: str
-    given_up: int = 0
-    counted_applied: int = 0
-    letters: int = 0
-    sent_again: int = 0
-    waiting_again: int = 0
-    next_nonce: int | None = None
+    given_up: int = field(
+        default=0, metadata=described("Operations applied in the database, lost at OldHost and not sent again")
+    )
+    counted_applied: int = field(default=0, metadata=described("Operations in doubt that are counted as applied"))
+    letters: int = field(default=0, metadata=described("Operations in doubt that become dead letters"))
+    sent_again: int = field(
+        default=0, metadata=described("Operations that are sent again byte for byte, with the same nonces")
+    )
+    waiting_again: int = field(default=0, metadata=described("Operations whose changes wait again and get new nonces"))
+    next_nonce: int | None = field(
+        default=None, metadata=described("The next nonce after the decision; null: the one that OldHost expects")
+    )
 
 
 @dataclass(slots=True)
-class HaltView:
-    """`difference`: back, forward or unknown; `conclusion`: the same as a sentence. `at_stake`: how many operations are
-    affected; `operations`: the first of them. `same`: both ways have the same effect. `decided`: the mode of a
-    `resolve` that waits until OldHost can be asked, with who decided it and when.
-    """
+class Halt:
+    """The ledger and OldHost side by side, and what each of the two decisions would do."""
+
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "reason": "OldHost expects nonce 501, but it answered 502 before: it went back, as after a restore from a "
+        "backup. Decide by `resolve`.",
+        "difference": "back",
+        "conclusion": "OldHost's nonce is 2 behind ours: it lost 2 operations that it had answered, as after a "
+        "restore from a backup.",
+        "expected_nonce": 501,
+        "next_nonce": 503,
+        "last_applied_nonce": 502,
+        "epoch": 3,
+        "decided": None,
+        "decided_by": None,
+        "decided_at": None,
+        "updated_at": "2026-05-01T12:01:05Z",
+        "at_stake": 2,
+        "same": False,
+        "adopt": Consequences.EXAMPLE,
+        "resend": {
+            "says": "OldHost gets 2 operations, from nonce 501 on, again as they were.",
+            "given_up": 0,
+            "counted_applied": 0,
+            "letters": 0,
+            "sent_again": 2,
+            "waiting_again": 0,
+            "next_nonce": 503,
+        },
+        "operations": [OperationAtStake.EXAMPLE],
+    }
 
     reason: str
-    difference: str
-    conclusion: str
-    expected_nonce: int | None
-    next_nonce: int | None
+    difference: str = field(
+        metadata=described("back: OldHost expects an earlier nonce · forward: a later one · unknown")
+    )
+    conclusion: str = field(metadata=described("The difference as a sentence, with its size"))
+    expected_nonce: int | None = field(metadata=described("The nonce that OldHost expected when it was last asked"))
+    next_nonce: int | None = field(metadata=described("The next nonce by the ledger"))
     last_applied_nonce: int | None
     epoch: int
-    decided: str | None
+    decided: str | None = field(metadata=described("A `resolve` that is stored until OldHost can be asked"))
     decided_by: str | None
     decided_at: datetime | None
     updated_at: datetime
-    at_stake: int
-    same: bool
+    at_stake: int = field(metadata=described("How many operations the decision affects"))
+    same: bool = field(metadata=described("Whether both decisions have the same effect"))
     adopt: Consequences
     resend: Consequences
-    operations: list[dict[str, Any]] = field(default_factory=list)
+    operations: list[OperationAtStake] = field(
+        default_factory=list, metadata=described("The first 50 operations that the decision affects")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +227,7 @@ class _Choices:
     resend: Consequences
 
 
-def read_halt(connection: Connection, host: str) -> HaltView | None:
+def read_halt(connection: Connection, host: str) -> Halt | None:
     """The halt of `host` with both choices; None when it is not halted."""
     ledger = connection.execute(_LEDGER, {"host": host}).one_or_none()
     if ledger is None or ledger.halted is None:
@@ -170,7 +244,7 @@ def read_halt(connection: Connection, host: str) -> HaltView | None:
     lost_from = expected if choices.difference == BACK and ledger.count_fell_at is None else None
     shown, at_stake = _at_stake(connection, host, lost_from)
     decision = read_decision(connection, host)
-    return HaltView(
+    return Halt(
         reason=ledger.halted,
         difference=choices.difference,
         conclusion=choices.conclusion,
@@ -324,7 +398,7 @@ def _ahead(ahead: int, perhaps_ours: int) -> str:
     return f"{beyond}: our {_operations(ahead)} in doubt reached it, or another client wrote as many."
 
 
-def _at_stake(connection: Connection, host: str, from_nonce: int | None) -> tuple[list[dict[str, Any]], int]:
+def _at_stake(connection: Connection, host: str, from_nonce: int | None) -> tuple[list[OperationAtStake], int]:
     """The first operations from a nonce on, or of those in doubt, and how many there are."""
     statuses = ["SENT"] if from_nonce is None else ["SENT", "APPLIED", "FAILED", "UNSURE"]
     listed = ", ".join(f"'{status}'" for status in statuses)
@@ -335,5 +409,5 @@ def _at_stake(connection: Connection, host: str, from_nonce: int | None) -> tupl
     values = {"host": host, "nonce": from_nonce or 0}
     operations = text(_OPERATIONS.text.replace(":statuses", f"({listed})")).columns(sent_at=UtcDateTime())
     rows = connection.execute(operations, values | {"limit": OPERATIONS_SHOWN})
-    shown = [dict(row._mapping) for row in rows]  # noqa: SLF001 - a row by name
+    shown = [OperationAtStake(*row) for row in rows]
     return shown, int(connection.execute(count, values).scalar_one())

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts, newest_list
-from oldhost_sync.store.audit import AuditedAct, current_pause
+from oldhost_sync.store.audit import AuditEntry, current_pause
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.intake.rules import rules_of
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS, CALLED_A_REPLAY
@@ -25,7 +25,7 @@ from oldhost_sync.store.outbox.outstanding_changes import ITS_UNIT, as_ref, dead
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING
 from oldhost_sync.store.read import late_emergencies
 from oldhost_sync.store.read.halt import HaltDecision, read_decision
-from oldhost_sync.store.read.sessions import Process, SessionView, read_newest_session, read_workers
+from oldhost_sync.store.read.sessions import HostSession, Process, read_newest_session, read_workers
 from oldhost_sync.store.tables import IS_FATE_OF_CHANGE, alerts, nonce_ledger, nonce_requests, outbox_events
 
 # -------------------------------------------------------------------------------------------------------------- the ban
@@ -170,12 +170,12 @@ class HostCondition:
     """
 
     ledger: dict[str, Any] | None
-    pause: AuditedAct | None
+    pause: AuditEntry | None
     alerts: list[RaisedAlert]
     open_alerts: int
     bound: list[dict[str, Any]]
     oldest_waiting_at: datetime | None
-    session: SessionView | None = None
+    session: HostSession | None = None
     ban: Ban | None = None
     decision: HaltDecision | None = None
     workers: Sequence[Process] = ()
@@ -215,7 +215,7 @@ class PersistedState:
     `conditions_sequence`: the number of the writer's last list of conditions.
     """
 
-    pause: AuditedAct | None
+    pause: AuditEntry | None
     ban_left_ms: int | None
     dead_letters: int
     conditions_sequence: int
@@ -234,7 +234,7 @@ def read_persisted_state(connection: Connection, host: str) -> PersistedState:
     )
 
 
-def blockers(connection: Connection, host: str) -> tuple[AuditedAct | None, bool]:
+def blockers(connection: Connection, host: str) -> tuple[AuditEntry | None, bool]:
     """The pause, if the writer is paused (with who paused it); and whether the ledger is halted."""
     halted = connection.execute(select(nonce_ledger.c.halted).where(nonce_ledger.c.host == host)).scalar()
     return current_pause(connection, host), halted is not None

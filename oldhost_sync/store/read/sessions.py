@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import Boolean, Float, text
 from sqlalchemy.engine import Connection
@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.plain_text import instant
 from oldhost_sync.policy.rules.alert_kinds import Severity
 from oldhost_sync.store.columns import UtcDateTime
+from oldhost_sync.store.record import HIDDEN, RECORD, described
 from oldhost_sync.store.workers import IS_AT_WORK, SESSIONS_KEPT, SILENT_SECONDS_MAX
 
 # ------------------------------------------------------------------------------------------------------------ processes
@@ -38,18 +39,32 @@ _RELAY = text(
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """`seen_at`: its last report; for a relay, when its lease ends. `has_left`: it reported that it stops; without
-    that, a process that is not at work was killed, is frozen, or can't reach the database. `knows_release`: the newest
-    release of the writer's decisions that a worker can begin; None: of a relay.
-    `round_trip_ms`: to MariaDB, as a worker measured it last.
-    """
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "name": "worker-1",
+        "seen_at": "2026-05-01T12:01:00Z",
+        "at_work": True,
+        "has_left": False,
+        "knows_release": 1,
+    }
 
     name: str
-    seen_at: datetime
+    seen_at: datetime = field(
+        metadata=described("When a worker last reported; for a relay, until when its lease is valid")
+    )
     at_work: bool
-    has_left: bool = False
-    knows_release: int | None = None
-    round_trip_ms: float | None = None
+    has_left: bool = field(
+        default=False,
+        metadata=described(
+            "Whether it reported a normal exit; a process that is neither at work nor has left was killed, is "
+            "frozen, or is cut off"
+        ),
+    )
+    knows_release: int | None = field(
+        default=None,
+        metadata=described("For a worker: the newest release of the writer's decisions with which it begins a run"),
+    )
+    round_trip_ms: float | None = field(default=None, metadata=HIDDEN)
 
 
 def read_workers(connection: Connection, host: str) -> list[Process]:
@@ -91,34 +106,50 @@ _LEDGER = text(
 
 
 @dataclass(frozen=True, slots=True)
-class Operations:
-    """The operations of one epoch in the ledger. `sent_again`: sent more than once, as after a lost reply."""
+class SessionOperations:
+    """What the ledger's newest operations show about a session."""
+
+    __pydantic_config__ = RECORD
 
     operations: int
     first_nonce: int
     last_nonce: int
     began_at: datetime
     last_at: datetime
-    sent_again: int
+    sent_again: int = field(metadata=described("Operations sent more than once, for example after a lost reply"))
     in_doubt: int
 
 
 @dataclass(frozen=True, slots=True)
-class SessionView:
-    """One session. What its worker did not record is None. `operations` None: it bound none of the newest operations.
+class HostSession:
+    """One session. A field is null if its worker did not report the value."""
 
-    `successor_at`: when the next session began; this one ended before.
-    """
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "epoch": 3,
+        "owner": "worker-1",
+        "opened_at": "2026-05-01T11:40:00Z",
+        "opened_at_nonce": 480,
+        "ended_at": None,
+        "ended_because": None,
+        "lost_replies": 0,
+        "successor_at": None,
+        "operations": None,
+    }
 
     epoch: int
-    owner: str | None = None
+    owner: str | None = field(default=None, metadata=described("The worker that held it"))
     opened_at: datetime | None = None
     opened_at_nonce: int | None = None
     ended_at: datetime | None = None
     ended_because: str | None = None
     lost_replies: int | None = None
-    successor_at: datetime | None = None
-    operations: Operations | None = None
+    successor_at: datetime | None = field(
+        default=None, metadata=described("When the next session began; this one had ended by then")
+    )
+    operations: SessionOperations | None = field(
+        default=None, metadata=described("null: none of the newest 5,000 operations belong to it")
+    )
 
     @property
     def began_at(self) -> datetime | None:
@@ -126,11 +157,29 @@ class SessionView:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionList:
-    """The newest epoch first. `epoch`, `owner`: of the ledger. `banned_at`, `banned_until`: of the last ban.
+class Sessions:
+    """Sessions, newest first. `epoch` and `owner` are from the ledger; the ban is the most recent one."""
 
-    `sessions_of_a_day`, `lost_replies_of_a_day`: of the sessions that were opened in the last 24 hours.
-    """
+    __pydantic_config__ = RECORD
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "epoch": 3,
+        "owner": "worker-1",
+        "banned_at": None,
+        "banned_until": None,
+        "halted": None,
+        "updated_at": "2026-05-01T12:01:03Z",
+        "relay": {
+            "name": "relay-1",
+            "seen_at": "2026-05-01T12:01:20Z",
+            "at_work": True,
+            "has_left": False,
+            "knows_release": None,
+        },
+        "workers": [Process.EXAMPLE],
+        "sessions": [HostSession.EXAMPLE],
+        "sessions_of_a_day": 3,
+        "lost_replies_of_a_day": 2,
+    }
 
     epoch: int | None = None
     owner: str | None = None
@@ -139,24 +188,26 @@ class SessionList:
     halted: str | None = None
     updated_at: datetime | None = None
     relay: Process | None = None
-    workers: list[Process] = field(default_factory=list)
-    sessions: list[SessionView] = field(default_factory=list)
+    workers: list[Process] = field(
+        default_factory=list, metadata=described("The workers of the last day, at most 20; those at work first")
+    )
+    sessions: list[HostSession] = field(default_factory=list)
     sessions_of_a_day: int = 0
     lost_replies_of_a_day: int = 0
 
 
-def read_newest_session(connection: Connection, host: str) -> SessionView | None:
+def read_newest_session(connection: Connection, host: str) -> HostSession | None:
     """The newest session, as its worker recorded it; None if there is no record yet."""
     row = connection.execute(_RECORDED, {"host": host, "limit": 1}).one_or_none()
-    return None if row is None else SessionView(**row._mapping)  # noqa: SLF001
+    return None if row is None else HostSession(**row._mapping)  # noqa: SLF001
 
 
-def read_sessions(connection: Connection, host: str) -> SessionList:
+def read_sessions(connection: Connection, host: str) -> Sessions:
     """The sessions, with the ledger's newest NONCES_LOOKED_AT operations."""
     values = {"host": host}
     ledger = connection.execute(_LEDGER, values).one_or_none()
     day = connection.execute(_LAST_DAY, values).one()
-    return SessionList(
+    return Sessions(
         **({} if ledger is None else dict(ledger._mapping)),  # noqa: SLF001 - a row by name
         relay=read_relay(connection, host),
         workers=read_workers(connection, host),
@@ -166,19 +217,19 @@ def read_sessions(connection: Connection, host: str) -> SessionList:
     )
 
 
-def _sessions(connection: Connection, values: dict[str, str]) -> list[SessionView]:
+def _sessions(connection: Connection, values: dict[str, str]) -> list[HostSession]:
     """The workers' records and the ledger's operations, joined by the epoch; the newest first."""
     bounds = {"looked_at": NONCES_LOOKED_AT, "limit": SESSIONS_SHOWN}
-    operations: dict[int, Operations] = {}
+    operations: dict[int, SessionOperations] = {}
     for row in connection.execute(_EPOCHS, values | bounds):
         epoch, *rest = row
-        operations[epoch] = Operations(*rest)
+        operations[epoch] = SessionOperations(*rest)
     recorded = {row.epoch: row for row in connection.execute(_RECORDED, values | {"limit": SESSIONS_SHOWN})}
-    sessions: list[SessionView] = []
+    sessions: list[HostSession] = []
     successor_at: datetime | None = None
     for epoch in sorted(recorded.keys() | operations.keys(), reverse=True)[:SESSIONS_SHOWN]:
         own: dict[str, Any] = dict(recorded[epoch]._mapping) if epoch in recorded else {"epoch": epoch}  # noqa: SLF001
-        view = SessionView(**own, successor_at=successor_at, operations=operations.get(epoch))
+        view = HostSession(**own, successor_at=successor_at, operations=operations.get(epoch))
         sessions.append(view)
         successor_at = view.began_at or successor_at
     return sessions

@@ -200,7 +200,7 @@ def test_a_halt_without_a_count_says_that_oldhost_is_asked(engine: Engine) -> No
     assert halt is not None
     assert (halt.difference, halt.at_stake, halt.adopt.given_up) == (UNKNOWN_COUNT, 1, 0)
     assert "OldHost is asked" in halt.adopt.says
-    assert [each["nonce"] for each in halt.operations] == [9]
+    assert [each.nonce for each in halt.operations] == [9]
 
 
 def test_the_operations_at_stake_are_named_with_their_changes(engine: Engine) -> None:
@@ -208,7 +208,7 @@ def test_the_operations_at_stake_are_named_with_their_changes(engine: Engine) ->
         set_up(connection, ONE_IN_DOUBT, 7)
         halt = read_halt(connection, HOST)
     assert halt is not None
-    assert [(each["nonce"], each["status"], each["entity_id"]) for each in halt.operations] == [
+    assert [(each.nonce, each.status, each.entity_id) for each in halt.operations] == [
         (7, "APPLIED", "7"), (8, "APPLIED", "8"), (9, "SENT", "9"),
     ]  # fmt: skip
     assert halt.at_stake == 3

@@ -15,6 +15,7 @@ from oldhost_sync.store import audit
 from oldhost_sync.store.read import change_status, entities, host_condition
 from oldhost_sync.store.read.change_list import ChangeFilter, list_changes, list_scheduled
 from oldhost_sync.store.read.dead_letters import list_dead_letters
+from oldhost_sync.store.read.search import search
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql
 
@@ -119,8 +120,8 @@ QUESTIONS: dict[str, tuple[int, Callable[[Connection], Any]]] = {
         500,
         lambda connection: entities.compare_entity(connection, HOST, "unit", "u77", payloads=True),
     ),
-    "a search": (200, lambda connection: entities.search(connection, HOST, "Sea")),
-    "a search for a number": (200, lambda connection: entities.search(connection, HOST, "4711")),
+    "a search": (200, lambda connection: search(connection, HOST, "Sea")),
+    "a search for a number": (200, lambda connection: search(connection, HOST, "4711")),
     "the first dead letters": (
         1_500,
         lambda connection: list_dead_letters(connection, HOST, after_id=0, limit=50),

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.audit import record_act
-from oldhost_sync.store.read.figures import RINGS, LoadSample, read_series, record_sample
+from oldhost_sync.store.read.figures import RINGS, SeriesPoint, read_series, record_sample
 from tests.integration.store.writing import HOST
 
 pytestmark = pytest.mark.mariadb
@@ -57,7 +57,7 @@ class Load:
             with self.engine.begin() as connection:
                 record_sample(connection, HOST)
 
-    def series(self, span: str = "1h") -> list[LoadSample]:
+    def series(self, span: str = "1h") -> list[SeriesPoint]:
         with self.engine.connect() as connection:
             return read_series(connection, HOST, span)
 

@@ -72,6 +72,7 @@ def test_it_is_kept_which_entity_was_flushed(engine: Engine) -> None:
     act(engine, "flush", entity=EntityKey("unit", "A-101"))
     with engine.begin() as connection:
         (flushed,) = list_acts(connection, HOST)
+    assert flushed.detail is not None
     assert (flushed.detail["entity_type"], flushed.detail["entity_id"]) == ("unit", "A-101")
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from oldhost_sync.store import workers
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.read.sessions import SessionList, read_sessions
+from oldhost_sync.store.read.sessions import Sessions, read_sessions
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.workers import SessionRecorder
 
@@ -37,7 +37,7 @@ def recorder(engine: Engine, clock: Clock) -> SessionRecorder:
     return SessionRecorder(engine, clock)
 
 
-def told(engine: Engine) -> SessionList:
+def told(engine: Engine) -> Sessions:
     with engine.connect() as connection:
         return read_sessions(connection, HOST)
 

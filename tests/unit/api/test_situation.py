@@ -12,10 +12,10 @@ from oldhost_sync.api.situation import Observations, Tone, Word, judge
 from oldhost_sync.policy.machine.progress import STATES
 from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.store.alerts import RaisedAlert
-from oldhost_sync.store.audit import AuditedAct
+from oldhost_sync.store.audit import AuditEntry
 from oldhost_sync.store.read.halt import HaltDecision
 from oldhost_sync.store.read.host_condition import Ban, HostCondition
-from oldhost_sync.store.read.sessions import Process, SessionView
+from oldhost_sync.store.read.sessions import HostSession, Process
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 EARLIER = NOW - timedelta(minutes=7)
@@ -46,8 +46,8 @@ def an_alert(kind: str) -> RaisedAlert:
 
 def a_condition(
     *alerts: str,
-    pause: AuditedAct | None = None,
-    session: SessionView | None = None,
+    pause: AuditEntry | None = None,
+    session: HostSession | None = None,
     ban: Ban | None = None,
     decision: HaltDecision | None = None,
     **ledger: Any,
@@ -63,23 +63,23 @@ def test_it_sends_and_there_is_nothing_to_do() -> None:
 
 
 def test_it_sends_since_its_session_was_opened() -> None:
-    session = SessionView(3, opened_at=EARLIER)
+    session = HostSession(3, opened_at=EARLIER)
     assert judge(Observations(NOW, a_writer(), condition=a_condition(session=session))).since == EARLIER
 
 
 def test_a_pause_under_a_name_that_nobody_has_checked_says_so() -> None:
-    pause = AuditedAct(1, "h", "pause", "anna", "quiet", None, None, EARLIER, "temporal", verified=False)
+    pause = AuditEntry(1, "h", "pause", "anna", "quiet", None, None, EARLIER, "temporal", verified=False)
     said = judge(Observations(NOW, a_writer("PAUSED"), condition=a_condition(pause=pause)))
     assert said.why == "anna (temporal, not verified) paused it: quiet."
 
 
 def test_it_waits_since_the_last_session_ended() -> None:
-    session = SessionView(3, opened_at=EARLIER - timedelta(hours=1), ended_at=EARLIER)
+    session = HostSession(3, opened_at=EARLIER - timedelta(hours=1), ended_at=EARLIER)
     assert judge(Observations(NOW, a_writer("CONNECTING"), condition=a_condition(session=session))).since == EARLIER
 
 
 def test_a_session_whose_worker_told_of_its_end_only_says_nothing_about_the_one_that_sends() -> None:
-    session = SessionView(3, opened_at=EARLIER - timedelta(hours=1), ended_at=EARLIER)
+    session = HostSession(3, opened_at=EARLIER - timedelta(hours=1), ended_at=EARLIER)
     assert judge(Observations(NOW, a_writer(), condition=a_condition(session=session))).since is None
 
 
@@ -180,7 +180,7 @@ def test_during_a_ban_the_people_behind_emergencies_are_to_be_called() -> None:
 
 
 def test_a_pause_names_who_and_why_and_since_when() -> None:
-    act = AuditedAct(1, "h", "pause", "anna", "quiet", None, None, EARLIER)
+    act = AuditEntry(1, "h", "pause", "anna", "quiet", None, None, EARLIER)
     writer = a_writer("PAUSED", paused={"operator": "anna", "reason": "quiet"})
     said = judge(Observations(NOW, writer, condition=a_condition(pause=act)))
     assert (said.word, said.why, said.since) == (Word.PAUSED, "anna paused it: quiet.", EARLIER)
@@ -292,7 +292,7 @@ def test_without_the_database_it_is_told_since_when_if_that_was_seen() -> None:
 
 
 def test_without_a_writer_the_database_still_tells_of_a_halt_a_pause_and_a_ban() -> None:
-    act = AuditedAct(1, "h", "pause", "anna", "quiet", None, None, EARLIER)
+    act = AuditEntry(1, "h", "pause", "anna", "quiet", None, None, EARLIER)
     condition = a_condition(halted="nonces differ", pause=act, ban=BAN)
     said = judge(Observations(NOW, None, "nobody answers", "no-worker", condition))
     assert said.words == (Word.NO_WRITER, Word.HALTED, Word.PAUSED, Word.BANNED)

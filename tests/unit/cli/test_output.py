@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime
 from importlib import metadata
 from io import StringIO
@@ -49,7 +50,7 @@ def test_figures_with_their_names_are_folded_and_not_taken_apart() -> None:
 
 
 def an_alert(severity: str, kind: str, **more: Any) -> RaisedAlert:
-    values: dict[str, Any] = dict.fromkeys(RaisedAlert.__dataclass_fields__)
+    values: dict[str, Any] = dict.fromkeys(each.name for each in fields(RaisedAlert))
     known = {"severity": severity, "kind": kind, "message": f"about {kind}", "created_at": datetime.now(UTC)}
     return RaisedAlert(**(values | known | more))
 

@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from oldhost_sync.console.charts import COLUMNS_MAX, HEIGHT, WIDTH, draw
-from oldhost_sync.store.read.figures import RINGS, LoadSample
+from oldhost_sync.store.read.figures import RINGS, SeriesPoint
 
 END = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 
 
-def a_sample(seconds_ago: float, **more: int | str | None) -> LoadSample:
+def a_sample(seconds_ago: float, **more: int | str | None) -> SeriesPoint:
     values = dict.fromkeys(("emergency", "txn", "lww", "accepted", "applied", "emergency_ms"), 0)
-    return LoadSample(at=END - timedelta(seconds=seconds_ago), **(values | {"stopped": None} | more))  # type: ignore[arg-type]
+    return SeriesPoint(at=END - timedelta(seconds=seconds_ago), **(values | {"stopped": None} | more))  # type: ignore[arg-type]
 
 
 def points(path: str) -> list[tuple[float, float]]:
