@@ -17,15 +17,15 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
+    # Not `from workflows import intake`: of a module imported so each run has a copy, with classes of its own.
+    import workflows.intake as intake  # noqa: PLR0402
+    import workflows.status_report as status_report  # noqa: PLR0402
     from oldhost_sync.policy.changes import EntityKey
     from oldhost_sync.policy.machine import snapshot
     from oldhost_sync.policy.machine.actions import WriterCondition
     from oldhost_sync.policy.machine.conditions import Reports
     from oldhost_sync.policy.machine.release import release_of_run
     from oldhost_sync.policy.tuning import WriterPolicy
-
-    # Not `from workflows import messages`: of a module imported so each run has a copy, with classes of its own.
-    from workflows import intake, status_report
     from workflows.clock import Clock, Timers, now_ms, present_ms
     from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, NextRun, free_at_eviction
     from workflows.direct_changes import DirectChanges, check_change, check_urgent_change
