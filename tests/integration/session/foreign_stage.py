@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.address import Address
+from oldhost_sync.oldhost.recovery import Ended
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from tests.conformance.maria_world import MariaWorld
 from tests.foreign_host.host import ForeignHost
-from tests.integration.session.stage import LIMITS, Stage
+from tests.integration.session.stage import LIMITS, Process, Stage
 
 # The host answers at once, from a thread of the test: only a test of its silence is to meet the timeout.
 PATIENT = replace(LIMITS, request_timeout_seconds=1.5)
@@ -23,6 +24,11 @@ class ForeignStage(Stage):
     def __init__(self, world: MariaWorld, host: ForeignHost, limits: SessionLimits = PATIENT) -> None:
         super().__init__(world, None, limits)  # type: ignore[arg-type]
         self.host = host
+
+    def open(self, process: Process | None = None) -> Ended:
+        """The test's clock skips the pauses in which the host would notice that the connection before has ended."""
+        self.host.wait_until_free()
+        return super().open(process)
 
     @property
     def address(self) -> Address:

@@ -89,7 +89,8 @@ class Process:
     """One worker process: its hook sees every IO call; after its death each of them fails.
 
     `forged`: what it hears instead of OldHost's answers, which does not hear of these operations or questions.
-    `sees_early_answers`: False when none comes before its mark, however slow this process is.
+    `sees_early_answers`: whether an answer may come before the next mark. If not, the mark is first, however slow this
+    process or OldHost is.
     `requests`: the operations that it wrote, byte by byte; `reply_seconds`: how long it would wait for each reply.
     """
 
@@ -101,7 +102,7 @@ class Process:
     requests: list[bytes] = field(default_factory=list)
     reply_seconds: list[float] = field(default_factory=list)
     reply_timeout: ReplyTimeout = field(default_factory=Endless)
-    sees_early_answers: bool = True
+    sees_early_answers: bool = False
 
     def clock(self) -> float:
         return time.monotonic() + self.clock_offset

@@ -57,7 +57,7 @@ def check(stage: Stage, ids: list[int]) -> None:
 def test_killed_at_any_call_nothing_is_lost_and_nothing_sent_twice(
     mariadb_server: PrivateMariaDB, subtests: pytest.Subtests
 ) -> None:
-    process = Process(sees_early_answers=False)
+    process = Process()
     with fresh_stage(mariadb_server) as stage:
         ids = prepare(stage)
         scenario(stage, ids, process)

@@ -81,7 +81,7 @@ def check(stage: Stage, ids: list[int]) -> None:
 @pytest.fixture(scope="module")
 def calls(mariadb_server: PrivateMariaDB) -> list[str]:
     """The IO calls of the scenario, in order."""
-    process = Process(sees_early_answers=False)
+    process = Process()
     with fresh_stage(mariadb_server) as stage:
         ids = prepare(stage)
         scenario(stage, ids, process)
@@ -98,7 +98,7 @@ def fresh_stage(mariadb_server: PrivateMariaDB) -> Iterator[Stage]:
 
 
 def killed_at(number: int, when: str) -> Process:
-    process = Process(sees_early_answers=False)
+    process = Process()
 
     def hook(call: str, seen: str) -> None:
         if seen == when and len(process.calls) == number:
@@ -142,7 +142,7 @@ LEDGER_CALLS = {
 
 def database_lost_at(number: int, when: str, *, for_good: bool) -> Process:
     """The ledger's call fails; "after": it was committed, and only its answer is lost."""
-    process = Process(sees_early_answers=False)
+    process = Process()
 
     def hook(call: str, seen: str) -> None:
         due = len(process.calls) >= number if for_good else len(process.calls) == number

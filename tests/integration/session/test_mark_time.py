@@ -45,7 +45,7 @@ def marked(stage: Stage) -> list[int]:
 
 def killed_in_wait(number: int) -> Process:
     """Dies while it waits for the time to mark, the `number`th time."""
-    process = Process()
+    process = Process(sees_early_answers=True)
 
     def hook(call: str, when: str) -> None:
         if (call, when) == (WAITS, "before") and process.calls.count(WAITS) == number:
@@ -56,7 +56,7 @@ def killed_in_wait(number: int) -> Process:
 
 
 def test_while_oldhost_works_nothing_is_marked_that_was_not_written(slow_stage: Stage) -> None:
-    ids, process = units(slow_stage, 5), Process()
+    ids, process = units(slow_stage, 5), Process(sees_early_answers=True)
     seen: list[tuple[list[int], list[int]]] = []
 
     def hook(call: str, when: str) -> None:
@@ -87,7 +87,7 @@ def test_after_a_kill_an_applied_operation_is_not_waited_for(slow_stage: Stage) 
 
 def test_an_answer_that_comes_before_the_mark_is_followed_by_the_next_operation(slow_stage: Stage) -> None:
     # The first two are marked before their answers, however slow this process is.
-    ids, process = units(slow_stage, 5), Process(sees_early_answers=False)
+    ids, process = units(slow_stage, 5), Process()
 
     def hook(call: str, when: str) -> None:
         if (call, when) == ("write", "before") and process.calls.count("write") == 3:
@@ -104,7 +104,7 @@ def test_an_answer_that_comes_before_the_mark_is_followed_by_the_next_operation(
 
 
 def test_an_answer_counts_from_when_it_arrived_though_it_is_recorded_later(slow_stage: Stage) -> None:
-    send(slow_stage.session(), units(slow_stage, 4))
+    send(slow_stage.session(Process(sees_early_answers=True)), units(slow_stage, 4))
     # The second answer is recorded with the fourth mark.
     ((waited_ms,),) = slow_stage.world.read(
         "SELECT TIMESTAMPDIFF(MICROSECOND, b.completed_at, d.sent_at) DIV 1000 FROM nonce_requests b, nonce_requests d "
@@ -125,7 +125,7 @@ def test_the_rejection_of_a_bound_operation_is_recorded_while_the_next_one_is_on
     assert isinstance(stage.open(), OpeningHalted)
     assert stage.world.decide("resolve", mode="resend") == ""
     set_latency(stage, LATENCY_MS)
-    process = Process()
+    process = Process(sees_early_answers=True)
     opened = stage.opening(process)
     assert [ref[0] for ref in opened.event.bound] == ids
     seen: list[tuple[int, str]] = []
@@ -143,7 +143,7 @@ def test_the_rejection_of_a_bound_operation_is_recorded_while_the_next_one_is_on
 def test_a_connection_that_ends_before_the_mark_leaves_only_the_operation_on_the_wire_in_doubt(
     slow_stage: Stage,
 ) -> None:
-    ids, process = units(slow_stage, 4), Process()
+    ids, process = units(slow_stage, 4), Process(sees_early_answers=True)
     session = slow_stage.session(process)
     send(session, ids[:1])
     slow_stage.fault("drop_before", next=1)
