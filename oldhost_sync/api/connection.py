@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.connection_count import ConnectionCount, address_of
 from oldhost_sync.api.problems import (
     Problem,
@@ -104,7 +104,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(too_many_connections(full))
             return
         self._counted = True
-        self._await("header", limits.HEADER_SECONDS_MAX)
+        self._await("header", http_limits.HEADER_SECONDS_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -126,13 +126,14 @@ class BoundedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         # In pieces, so that a header that is too long is detected before more than twice the limit is in memory.
-        for start in range(0, len(data), limits.HEADER_BYTES_MAX):
+        size = http_limits.HEADER_BYTES_MAX
+        for start in range(0, len(data), size):
             if self._refused:
                 self._throw_away(len(data) - start)
                 return
             if self.transport.is_closing():
                 return
-            piece = data if len(data) <= limits.HEADER_BYTES_MAX else data[start : start + limits.HEADER_BYTES_MAX]
+            piece = data if len(data) <= size else data[start : start + size]
             self._feed(piece)
         self._mind_the_time()
 
@@ -146,9 +147,9 @@ class BoundedConnection(HttpToolsProtocol):
         if self._refused or self._message != before:
             return
         self._bytes += len(piece)
-        if not self._in_body and self._bytes > limits.HEADER_BYTES_MAX:
+        if not self._in_body and self._bytes > http_limits.HEADER_BYTES_MAX:
             self._refuse(header_too_large())
-        elif self._bytes > limits.REQUEST_BYTES_MAX:
+        elif self._bytes > http_limits.REQUEST_BYTES_MAX:
             self._refuse(request_too_large())
 
     def _parse(self, data: bytes) -> None:
@@ -187,7 +188,7 @@ class BoundedConnection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._unread_timer is None:
-            self._unread_timer = self.loop.call_later(limits.UNREAD_SECONDS_MAX, self.transport.abort)
+            self._unread_timer = self.loop.call_later(http_limits.UNREAD_SECONDS_MAX, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -214,14 +215,14 @@ class BoundedConnection(HttpToolsProtocol):
         if not self._in_body:  # otherwise it is a trailer after a chunked body, which no route reads
             super().on_header(name, value.strip(b" \t"))  # blanks around a value are no part of it (RFC 9110, 5.5)
         self._grow_header(len(name) + len(value) + len(b": \r\n"))
-        if len(self.headers) > limits.HEADERS_MAX:
+        if len(self.headers) > http_limits.HEADERS_MAX:
             self._stop_parsing(header_too_large())
 
     def on_headers_complete(self) -> None:
         self._check_protocol()
         self._check_host()
         self._check_once()
-        if len(self.pipeline) >= limits.PIPELINED_MAX:
+        if len(self.pipeline) >= http_limits.PIPELINED_MAX:
             self._stop_parsing(too_many_waiting())
         app = cast(ASGIApp, self._application)
         waits = self.expect_100_continue
@@ -238,7 +239,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _grow_header(self, size: int) -> None:
         self._header_bytes += size
-        if self._header_bytes > limits.HEADER_BYTES_MAX:
+        if self._header_bytes > http_limits.HEADER_BYTES_MAX:
             self._stop_parsing(header_too_large())
 
     def _check_protocol(self) -> None:
@@ -279,10 +280,10 @@ class BoundedConnection(HttpToolsProtocol):
         if self._refused or self.transport.is_closing():
             return
         if self._in_body:
-            self._await("body", limits.BODY_SECONDS_MAX)
+            self._await("body", http_limits.BODY_SECONDS_MAX)
         elif self._in_header or self._is_idle:
             # Idle although data arrived: line breaks, which a request may or may not follow.
-            self._await("header", limits.HEADER_SECONDS_MAX)
+            self._await("header", http_limits.HEADER_SECONDS_MAX)
         else:
             self._await_nothing()
 
@@ -334,18 +335,18 @@ class BoundedConnection(HttpToolsProtocol):
         return self._is_idle
 
     def _begin_to_linger(self) -> None:
-        if self._count.lingering >= limits.LINGERING_MAX:
+        if self._count.lingering >= http_limits.LINGERING_MAX:
             self.transport.close()
             return
         self._count.lingering += 1
         self._lingers = True
         self.flow.resume_reading()
         self.transport.write_eof()
-        self.loop.call_later(limits.LINGER_SECONDS, self.transport.abort)
+        self.loop.call_later(http_limits.LINGER_SECONDS, self.transport.abort)
 
     def _throw_away(self, size: int) -> None:
         self._thrown_away += size
-        if self._thrown_away > limits.LINGER_BYTES_MAX:
+        if self._thrown_away > http_limits.LINGER_BYTES_MAX:
             self.transport.abort()
 
 

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.bounded_waits import Circuit, Places, is_silent
 from oldhost_sync.api.problems import database_away, of_store_error, too_busy
 from oldhost_sync.store.engine import create_engine
@@ -39,13 +39,13 @@ from oldhost_sync.store.transactions import run_in_transaction
 T = TypeVar("T")
 
 
-def connect_for_api(database_url: str, connections: int = limits.database_connections(hosts=1)) -> Engine:
+def connect_for_api(database_url: str, connections: int = http_limits.database_connections(hosts=1)) -> Engine:
     """An engine with a connection for each thread, and shorter timeouts than elsewhere because people wait."""
     return create_engine(
         database_url,
         pool_size=connections,
-        statement_seconds=limits.DATABASE_STATEMENT_SECONDS,
-        lock_wait_seconds=limits.DATABASE_LOCK_SECONDS,
+        statement_seconds=http_limits.DATABASE_STATEMENT_SECONDS,
+        lock_wait_seconds=http_limits.DATABASE_LOCK_SECONDS,
     )
 
 
@@ -56,23 +56,23 @@ class Database:
         self,
         engine: Engine,
         *,
-        threads: int = limits.DATABASE_THREADS,
+        threads: int = http_limits.DATABASE_THREADS,
         hosts: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
-        all_threads = threads + hosts + limits.LOCK_WAITS_AT_ONCE
+        all_threads = threads + hosts + http_limits.LOCK_WAITS_AT_ONCE
         self._threads = ThreadPoolExecutor(all_threads, thread_name_prefix="api-database")
-        self._free = Places(threads, limits.DATABASE_QUEUE_MAX)
-        self._lock_waits = Places(limits.LOCK_WAITS_AT_ONCE, limits.DATABASE_QUEUE_MAX)
+        self._free = Places(threads, http_limits.DATABASE_QUEUE_MAX)
+        self._lock_waits = Places(http_limits.LOCK_WAITS_AT_ONCE, http_limits.DATABASE_QUEUE_MAX)
         self._turns: WeakValueDictionary[tuple[str, ...], Places] = WeakValueDictionary()
-        self._batches = Places(limits.BATCHES_AT_ONCE, limits.BATCHES_WAITING_MAX)
+        self._batches = Places(http_limits.BATCHES_AT_ONCE, http_limits.BATCHES_WAITING_MAX)
         self._waiting: list[Callable[[], int]] = [
             lambda: sum(places.waiting for places in (self._free, self._lock_waits, *self._turns.values()))
         ]
         self._clock = clock
         self._last_end = clock()
-        self.circuit = Circuit(limits.DATABASE_PROBE_SECONDS)
+        self.circuit = Circuit(http_limits.DATABASE_PROBE_SECONDS)
 
     async def run(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn` in its own transaction; a conflict repeats the whole transaction. Raises Problem or StoreError."""
@@ -90,12 +90,12 @@ class Database:
         return await self._call(_in_transaction(partial(fn, lock_wait="")), *places)
 
     async def _places_behind_locks(self, entity: tuple[str, ...]) -> list[Places]:
-        turn = self._turns.setdefault(entity, Places(1, limits.DATABASE_QUEUE_MAX))
+        turn = self._turns.setdefault(entity, Places(1, http_limits.DATABASE_QUEUE_MAX))
         taken: list[Places] = []
         try:
-            async with asyncio.timeout(limits.DATABASE_QUEUE_SECONDS_MAX):
+            async with asyncio.timeout(http_limits.DATABASE_QUEUE_SECONDS_MAX):
                 for places in (turn, self._lock_waits):
-                    await places.take(limits.DATABASE_QUEUE_SECONDS_MAX)
+                    await places.take(http_limits.DATABASE_QUEUE_SECONDS_MAX)
                     taken.append(places)
         except BaseException as error:
             for places in taken:
@@ -107,7 +107,7 @@ class Database:
 
     def turn_of_a_batch(self) -> AbstractAsyncContextManager[None]:
         """Batches queue here, so that single requests always have threads."""
-        return self._batches.turn(limits.BATCHES_QUEUE_SECONDS_MAX)
+        return self._batches.turn(http_limits.BATCHES_QUEUE_SECONDS_MAX)
 
     async def work(self, fn: Callable[[Engine], T], *, one_at_a_time: bool = False) -> T:
         """Run `fn`, which begins its own transactions, on a thread. Raises Problem or StoreError.
@@ -129,7 +129,7 @@ class Database:
         for each in places:
             # The thread is free when its function has ended, which may be after its request gave up.
             future.add_done_callback(partial(_release, each))
-        if await is_silent(future, limits.DATABASE_ANSWER_SECONDS_MAX):
+        if await is_silent(future, http_limits.DATABASE_ANSWER_SECONDS_MAX):
             self.notice_silence()
             raise CommitUncertain("the database does not answer")
         try:
@@ -145,7 +145,7 @@ class Database:
     def separate(self) -> Database:
         """The same database on separate connections, for work that must not wait for requests or delay them."""
         url = self._engine.url.render_as_string(hide_password=False)
-        threads = limits.DATABASE_THREADS_SEPARATE
+        threads = http_limits.DATABASE_THREADS_SEPARATE
         return Database(connect_for_api(url, threads), threads=threads, hosts=0, clock=self._clock)
 
     @property
@@ -165,7 +165,7 @@ class Database:
 
     async def _take_thread(self) -> None:
         try:
-            await self._free.take(limits.DATABASE_QUEUE_SECONDS_MAX)
+            await self._free.take(http_limits.DATABASE_QUEUE_SECONDS_MAX)
         except TimeoutError:
             self.notice_silence()
             raise too_busy() from None
@@ -173,7 +173,7 @@ class Database:
     def notice_silence(self) -> None:
         """Called when a request times out: the database is away unless it has answered other requests."""
         now = self._clock()
-        if now - self._last_end >= limits.DATABASE_QUEUE_SECONDS_MAX:
+        if now - self._last_end >= http_limits.DATABASE_QUEUE_SECONDS_MAX:
             self.circuit.failed(now, partial(database_away, "it does not answer"))
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
@@ -192,7 +192,7 @@ def _release(places: Places, _ended: object) -> None:
 
 
 def _in_transaction(fn: Callable[[Connection], T]) -> Callable[[Engine], T]:
-    return lambda engine: run_in_transaction(engine, fn, attempts=limits.DATABASE_ATTEMPTS)
+    return lambda engine: run_in_transaction(engine, fn, attempts=http_limits.DATABASE_ATTEMPTS)
 
 
 def _is_of_one_statement(error: BaseException) -> bool:

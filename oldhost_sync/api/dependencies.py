@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.pace import RefusedSignIns
 from oldhost_sync.api.access.quotas import QuotaKeeper
 from oldhost_sync.api.access.tokens import Tokens
@@ -43,7 +43,8 @@ class BookCount:
             if self._seen is None or now >= self._seen[0]:
                 books = await self._database.run(lambda connection: host_condition.read_status(connection, self._host))
                 ended = self._clock()
-                self._seen = (ended + max(limits.BOOKS_SECONDS, (ended - now) / limits.BOOKS_SHARE_MAX), books)
+                pause = max(http_limits.BOOKS_SECONDS, (ended - now) / http_limits.BOOKS_SHARE_MAX)
+                self._seen = (ended + pause, books)
             return self._seen[1]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import Scope
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.connection_count import ConnectionCount
 from oldhost_sync.telemetry import show_role
 
@@ -66,7 +66,7 @@ class RequestMetrics:
         async with self._rendering:
             if time.monotonic() >= self._page_until:
                 self._page = await asyncio.to_thread(generate_latest, self.registry)
-                self._page_until = time.monotonic() + limits.METRICS_SECONDS
+                self._page_until = time.monotonic() + http_limits.METRICS_SECONDS
             return self._page
 
 

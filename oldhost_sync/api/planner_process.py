@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.bounded_waits import Places
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem, field_invalid, unavailable
@@ -51,12 +51,12 @@ class PlannerProcess:
     host: str
     database: Database
     policy: WriterPolicy
-    _turns: Places = field(default_factory=lambda: Places(1, limits.PLANS_WAITING_MAX, _busy))
+    _turns: Places = field(default_factory=lambda: Places(1, http_limits.PLANS_WAITING_MAX, _busy))
 
     async def plan(self, wanted: PlanRequest) -> Planned:
         """Raises a Problem: the plan is too large, too many plans wait, or the simulation takes too long."""
         _check_size(wanted)
-        async with self._turns.turn(limits.PLAN_SECONDS_MAX):
+        async with self._turns.turn(http_limits.PLAN_SECONDS_MAX):
             return await (self._from_now(wanted) if wanted.from_now else self._from_scenario(wanted.scenario))
 
     async def _from_scenario(self, scenario: Scenario) -> Planned:
@@ -64,7 +64,7 @@ class PlannerProcess:
 
     async def _from_now(self, wanted: PlanRequest) -> Planned:
         live = await self.database.run(
-            lambda connection: read_live_load(connection, self.host, limits.PLANNED_CHANGES_MAX)
+            lambda connection: read_live_load(connection, self.host, http_limits.PLANNED_CHANGES_MAX)
         )
         question = await asyncio.to_thread(self._question, wanted, live)
         if question is None:
@@ -82,9 +82,9 @@ class PlannerProcess:
 
 def _check_size(wanted: PlanRequest) -> None:
     changes = wanted.rate * wanted.scenario.duration_s if wanted.from_now else wanted.scenario.changes
-    if changes > limits.PLANNED_CHANGES_MAX:
+    if changes > http_limits.PLANNED_CHANGES_MAX:
         name = "rate" if wanted.from_now else "changes"
-        more = f"at most {limits.PLANNED_CHANGES_MAX:,} changes are planned here; `oldhost-sync plan` takes more"
+        more = f"at most {http_limits.PLANNED_CHANGES_MAX:,} changes are planned here; `oldhost-sync plan` takes more"
         raise field_invalid(f"query.{name}", more)
 
 
@@ -93,14 +93,14 @@ async def _played(question: Question) -> Answer:
         *_CHILD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
-        async with asyncio.timeout(limits.PLAN_SECONDS_MAX):
+        async with asyncio.timeout(http_limits.PLAN_SECONDS_MAX):
             output, complaint = await child.communicate(question.to_json().encode())
     except TimeoutError:
         raise Problem(
             503,
             "plan-too-slow",
             "The plan takes too long",
-            f"It was not ready within {limits.PLAN_SECONDS_MAX:.0f} s.",
+            f"It was not ready within {http_limits.PLAN_SECONDS_MAX:.0f} s.",
             "Plan fewer changes, or use `oldhost-sync plan` on another machine.",
         ) from None
     finally:

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import ErrorDetails
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.fields import FIELD, OWN_WORDS
 from oldhost_sync.store.errors import (
     AccessRefused,
@@ -300,18 +300,18 @@ def repeated_header(name: str) -> Problem:
 
 
 def too_many_waiting() -> Problem:
-    detail = f"More than {limits.PIPELINED_MAX} requests wait in this connection."
+    detail = f"More than {http_limits.PIPELINED_MAX} requests wait in this connection."
     action = "Wait for answers before you send more requests."
     return Problem(400, "too-many-pipelined", "Too many requests at once", detail, action)
 
 
 def header_too_large() -> Problem:
-    detail = f"At most {limits.HEADER_BYTES_MAX} bytes and {limits.HEADERS_MAX} headers are accepted."
+    detail = f"At most {http_limits.HEADER_BYTES_MAX} bytes and {http_limits.HEADERS_MAX} headers are accepted."
     return Problem(431, "header-too-large", "The request's header is too large", detail, "Send fewer, shorter headers.")
 
 
 def request_too_large() -> Problem:
-    detail = f"One request may have at most {limits.REQUEST_BYTES_MAX} bytes."
+    detail = f"One request may have at most {http_limits.REQUEST_BYTES_MAX} bytes."
     return Problem(413, "too-large", "The request is too large", detail, "Send less in one request.")
 
 

@@ -16,7 +16,7 @@ from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.rules.conditions import Conditions, Fact
@@ -66,7 +66,7 @@ class RefusedWrites:
         spell.last, spell.recorded_since = self._clock(), False
         spell.refused += 1
         # Fewer are a bad request, or a locked row, among many writes.
-        if spell.refused / (spell.refused + spell.recorded) >= limits.REFUSED_WRITES_SHARE:
+        if spell.refused / (spell.refused + spell.recorded) >= http_limits.REFUSED_WRITES_SHARE:
             message = f"The API could not record changes. The last answer was: {why}"
             self._conditions.found(
                 self._host, ALERT, Fact(message, count=spell.refused, afterwards=True), self._clock()
@@ -80,7 +80,7 @@ class RefusedWrites:
 
     def _end_if_over(self) -> None:
         spell, now = self._spell, self._clock()
-        if spell is None or not spell.recorded_since or now - spell.last <= limits.REFUSED_WRITES_PAUSE_SECONDS:
+        if spell is None or not spell.recorded_since or now - spell.last <= http_limits.REFUSED_WRITES_PAUSE_SECONDS:
             return
         logger.info("writes of %s are taken again; %d were refused", self._host, spell.refused)
         self._spell = None
@@ -89,7 +89,7 @@ class RefusedWrites:
     async def keep(self) -> None:
         """Tell what is to be told, until cancelled."""
         while True:
-            await asyncio.sleep(limits.REFUSED_WRITES_TOLD_SECONDS)
+            await asyncio.sleep(http_limits.REFUSED_WRITES_TOLD_SECONDS)
             await self.tell()
 
     async def tell(self) -> None:
@@ -131,4 +131,4 @@ class LastRefusal:
         self.problem = None
 
     def standing(self, now: float) -> Problem | None:
-        return self.problem if now - self.at <= limits.READY_REFUSED_SECONDS else None
+        return self.problem if now - self.at <= http_limits.READY_REFUSED_SECONDS else None

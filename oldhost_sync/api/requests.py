@@ -21,7 +21,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.fields import (
     DECIMAL,
     WHOLE,
@@ -75,7 +75,7 @@ def _parameters(dependant: Dependant) -> frozenset[str]:
 _FEED_CURSOR = re.compile(r"f([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
 
 Limit = Annotated[
-    int, Field(ge=1, le=limits.PAGE_MAX), WHOLE, Query(description="The largest number of entries on a page")
+    int, Field(ge=1, le=http_limits.PAGE_MAX), WHOLE, Query(description="The largest number of entries on a page")
 ]
 Cursor = Annotated[str | None, Query(max_length=1024, description="`next_cursor` of the previous page")]
 
@@ -201,12 +201,12 @@ class ReasonedRequest(RequestBody):
 
 async def read_body(request: Request, model: type[M]) -> M:
     """The body as `model`. Raises a Problem: 400 not JSON, 413 too large, 415 wrong media type, 422 a wrong field."""
-    return parse_body(await read_bytes(request, limits.REQUEST_BODY_BYTES_MAX), model)
+    return parse_body(await read_bytes(request, http_limits.REQUEST_BODY_BYTES_MAX), model)
 
 
 async def read_value(request: Request) -> Any:
     """The body as a JSON value whose depth, texts and numbers are not checked yet. Raises a Problem, as `read_body`."""
-    return parse_json(await read_bytes(request, limits.REQUEST_BODY_BYTES_MAX))
+    return parse_json(await read_bytes(request, http_limits.REQUEST_BODY_BYTES_MAX))
 
 
 async def read_bytes(request: Request, bytes_max: int) -> bytes:
@@ -249,7 +249,7 @@ def _not_read(error: InvalidField) -> Problem:
 def checked(value: Any, model: type[M], place: str) -> M:
     """`value` as `model`. Raises a Problem, 422; its field names begin with `place`."""
     try:
-        check_json(place, value, limits.REQUEST_JSON_DEPTH_MAX)
+        check_json(place, value, http_limits.REQUEST_JSON_DEPTH_MAX)
     except InvalidField as error:
         raise field_invalid(place, str(error)) from None
     return shaped(value, model, place)

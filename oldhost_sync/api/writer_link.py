@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from temporalio.client import Client
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.bounded_waits import Circuit, Places
 from oldhost_sync.api.problems import Problem, unavailable
 from oldhost_sync.policy.plain_text import quantity
@@ -64,13 +64,13 @@ class TemporalWriterLink:
         self._writer = WriterClient(
             host,
             connect=connect,
-            query_seconds=limits.WRITER_QUERY_SECONDS_MAX,
-            update_seconds=limits.WRITER_UPDATE_SECONDS_MAX,
+            query_seconds=http_limits.WRITER_QUERY_SECONDS_MAX,
+            update_seconds=http_limits.WRITER_UPDATE_SECONDS_MAX,
             act_keys=act_keys,
         )
         self._clock = clock
-        self._circuit = Circuit(limits.WRITER_PROBE_SECONDS)
-        self._acts = Places(limits.ACTS_AT_ONCE, limits.ACTS_WAITING_MAX, partial(writer_busy, _FULL))
+        self._circuit = Circuit(http_limits.WRITER_PROBE_SECONDS)
+        self._acts = Places(http_limits.ACTS_AT_ONCE, http_limits.ACTS_WAITING_MAX, partial(writer_busy, _FULL))
 
     async def query(self, name: str, *arguments: object) -> Any:
         return await self._ask(lambda: self._writer.query(name, *arguments))
@@ -78,7 +78,7 @@ class TemporalWriterLink:
     async def update(self, name: str, request: OperatorAct) -> str:
         if self._circuit.is_open and self._acts.locked():
             raise self._circuit.problem()  # the acts before it wait for a writer that is away
-        async with self._acts.turn(limits.ACTS_QUEUE_SECONDS_MAX):
+        async with self._acts.turn(http_limits.ACTS_QUEUE_SECONDS_MAX):
             answer = await self._ask(lambda: self._writer.update(name, request))
         if isinstance(answer, str):
             return answer
@@ -143,7 +143,7 @@ def writer_away(reason: str, kind: str = "writer-away", *, cure: str = "", may_b
         "The writer can't be reached",
         f"{reason[:1].upper()}{reason[1:]}.{MAY_BE_DONE if may_be_done else ''}",
         f"{todo}, {repeat}. Changes are still accepted.",
-        retry_after=max(1, round(limits.WRITER_PROBE_SECONDS)),
+        retry_after=max(1, round(http_limits.WRITER_PROBE_SECONDS)),
     )
     problem.cure = cure
     return problem

@@ -25,7 +25,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 from starlette.responses import Response
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.bounded_waits import is_silent
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.fields import AnswerBody
@@ -85,14 +85,14 @@ class GroupCommit:
     async def _with_others(self, change: Acceptable) -> RecordedChange | None:
         if self._transaction is not None and self._database.circuit.is_open:
             raise self._database.circuit.problem()
-        if len(self._waiting) >= limits.DATABASE_QUEUE_MAX:
+        if len(self._waiting) >= http_limits.DATABASE_QUEUE_MAX:
             raise too_busy()
         mine = _Waiting(change, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         if self._transaction is None:
             self._begin()
         try:
-            silent = await is_silent(mine.result, limits.DATABASE_QUEUE_SECONDS_MAX)
+            silent = await is_silent(mine.result, http_limits.DATABASE_QUEUE_SECONDS_MAX)
         except asyncio.CancelledError:
             mine.result.cancel()  # `_begin` leaves it out
             raise
@@ -105,7 +105,7 @@ class GroupCommit:
     def _begin(self) -> None:
         """Begin the next transaction with the changes that wait."""
         group: list[_Waiting] = []
-        while self._waiting and len(group) < limits.GROUP_COMMIT_MAX:
+        while self._waiting and len(group) < http_limits.GROUP_COMMIT_MAX:
             change = self._waiting.popleft()
             if not change.result.done():
                 group.append(change)
@@ -132,7 +132,7 @@ def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequen
     """In one transaction, or in smaller ones after a conflict. Raises StoreError if nothing was recorded."""
     if len(changes) == 1:
         return [_record_one(engine, changes[0])]
-    host, seconds = changes[0].host, limits.GROUP_COMMIT_SECONDS_MAX
+    host, seconds = changes[0].host, http_limits.GROUP_COMMIT_SECONDS_MAX
     waits = LockWaits.FOR_NOTHING
     try:
         results = submit_changes(engine, host, changes, waits=waits, come_back=False, seconds_max=seconds)

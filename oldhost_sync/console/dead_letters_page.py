@@ -9,7 +9,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, seen_by
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.api.requests import checked, read_number_cursor
@@ -45,14 +45,16 @@ class DeadLettersPage(Page):
         found = await self.console.dependencies.database.run(lambda connection: list_groups(connection, host))
         found = seen_by(caller_of(request), found)
         groups = [(each, _address(each.reason)) for each in found.groups]
-        return self.page(request, "dead_letters.html", groups=groups, found=found, at_once=limits.LETTERS_AT_ONCE_MAX)
+        return self.page(
+            request, "dead_letters.html", groups=groups, found=found, at_once=http_limits.LETTERS_AT_ONCE_MAX
+        )
 
     async def group(self, request: Request, reason: Reason = "", cursor: Cursor = None) -> Response:
         """The dead letters with one reason, at most as many as one decision may cover."""
         after_id, host, some = (
             read_number_cursor(cursor) or 0,
             self.console.dependencies.host,
-            limits.LETTERS_AT_ONCE_MAX,
+            http_limits.LETTERS_AT_ONCE_MAX,
         )
         found = await self.console.dependencies.database.run(
             lambda connection: dead_letters_of(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import ClientDisconnect, Request
 
 from oldhost_sync.api.fields import DECIMAL, WHOLE, Id, Name, RecordedKey, RowId
-from oldhost_sync.api.limits import LETTERS_AT_ONCE_MAX
+from oldhost_sync.api.http_limits import LETTERS_AT_ONCE_MAX
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.requests import ANSWER_LENGTH_MAX, WAITED_S_MAX, ChangeQuery, Outcome, ReasonedRequest, checked
 from oldhost_sync.policy.changes import PriorityClass

@@ -15,7 +15,7 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import Door
 from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.app import create_app
@@ -47,7 +47,7 @@ def build(settings: Settings) -> Dependencies:
     hosts = settings.hosts()
     tokens = {host: _tokens(settings, host) for host in hosts}
     writers = {host: _writer(settings, host) for host in hosts}
-    engine = connect_for_api(settings.need_database_url(), limits.database_connections(len(hosts)))
+    engine = connect_for_api(settings.need_database_url(), http_limits.database_connections(len(hosts)))
     return Dependencies(
         host=settings.host,
         tokens=tokens[settings.host],
@@ -108,7 +108,7 @@ def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=settings.api_idle_seconds,
-        timeout_graceful_shutdown=limits.SHUTDOWN_SECONDS,
+        timeout_graceful_shutdown=http_limits.SHUTDOWN_SECONDS,
         log_config=None,
     )
 

@@ -15,7 +15,7 @@ import pytest
 from fastapi.routing import APIRoute
 from playwright.sync_api import Browser, expect
 
-from oldhost_sync.api.limits import LETTERS_AT_ONCE_MAX
+from oldhost_sync.api.http_limits import LETTERS_AT_ONCE_MAX
 from oldhost_sync.console.app import PAGES
 from oldhost_sync.console.door import STREAM
 from oldhost_sync.console.paths import ASSETS, LINK, PREFIX, SIGN_IN

@@ -11,7 +11,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.problems import Problem
 
 logger = logging.getLogger("oldhost_sync.api")
@@ -40,36 +40,36 @@ class ReadingPace:
         a client that is refused at once asks again at once.
         """
         wait, reserved = self.reserve(token, path)
-        is_refused = wait > limits.READ_WAIT_SECONDS_MAX
+        is_refused = wait > http_limits.READ_WAIT_SECONDS_MAX
         if is_refused:
             self._count(token, -reserved)
         if wait > 0:
-            await asyncio.sleep(min(wait, limits.READ_WAIT_SECONDS_MAX))
+            await asyncio.sleep(min(wait, http_limits.READ_WAIT_SECONDS_MAX))
         if is_refused:
-            raise too_much_read(wait - limits.READ_WAIT_SECONDS_MAX)
+            raise too_much_read(wait - http_limits.READ_WAIT_SECONDS_MAX)
         return reserved
 
     def reserve(self, token: str, path: str) -> tuple[float, int]:
         """Returns the seconds to wait, and the bytes that are reserved."""
-        now, reserved = self._clock(), limits.READ_BYTES_EACH + self._costs.get(path, 0)
+        now, reserved = self._clock(), http_limits.READ_BYTES_EACH + self._costs.get(path, 0)
         begin = max(now, self._busy_until.get(token, now))
         self._busy_until[token] = begin
         self._count(token, reserved)
-        return begin - now - limits.READ_AHEAD_SECONDS, reserved
+        return begin - now - http_limits.READ_AHEAD_SECONDS, reserved
 
     def answered(self, token: str, path: str, reserved: int, size: int) -> None:
         """The answer had `size` bytes."""
-        self._count(token, limits.READ_BYTES_EACH + size - reserved)
+        self._count(token, http_limits.READ_BYTES_EACH + size - reserved)
         self._costs[path] = max(size, self._costs.pop(path, 0))
-        if len(self._costs) > limits.READ_COSTS_KEPT:
+        if len(self._costs) > http_limits.READ_COSTS_KEPT:
             self._costs.popitem(last=False)
 
     def _count(self, token: str, size: int) -> None:
-        self._busy_until[token] += size / limits.READ_BYTES_PER_SECOND
+        self._busy_until[token] += size / http_limits.READ_BYTES_PER_SECOND
 
 
 def too_much_read(wait: float) -> Problem:
-    rate = limits.READ_BYTES_PER_SECOND // 1000
+    rate = http_limits.READ_BYTES_PER_SECOND // 1000
     detail = f"This token may read {rate} kB a second, and reads much more."
     action = "Ask again after Retry-After, and less often. To follow changes, use the feed with its cursor."
     headers = {"Retry-After": str(math.ceil(wait))}
@@ -100,11 +100,11 @@ class AnonymousRateLimit:
     def wait_of(self, address: str) -> float:
         """Reserve the next place of `address`; returns the seconds to wait for it."""
         now = self._clock()
-        if len(self._busy_until) >= limits.STRANGERS_KEPT:
+        if len(self._busy_until) >= http_limits.STRANGERS_KEPT:
             self._busy_until = {each: until for each, until in self._busy_until.items() if until > now}
-        ahead = limits.STRANGERS_AT_ONCE / limits.STRANGERS_PER_SECOND
-        until = max(now, self._busy_until.get(address, now)) + 1 / limits.STRANGERS_PER_SECOND
-        self._busy_until[address] = until = min(until, now + ahead + limits.STRANGER_WAIT_SECONDS_MAX)
+        ahead = http_limits.STRANGERS_AT_ONCE / http_limits.STRANGERS_PER_SECOND
+        until = max(now, self._busy_until.get(address, now)) + 1 / http_limits.STRANGERS_PER_SECOND
+        self._busy_until[address] = until = min(until, now + ahead + http_limits.STRANGER_WAIT_SECONDS_MAX)
         return until - now - ahead
 
 

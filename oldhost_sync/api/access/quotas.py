@@ -21,7 +21,7 @@ from http import HTTPStatus
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import Caller
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
@@ -156,7 +156,7 @@ class QuotaKeeper:
     async def keep(self) -> None:
         """Exchange once a second, until cancelled. That the database is away is logged elsewhere."""
         while True:
-            await asyncio.sleep(limits.QUOTA_EXCHANGE_SECONDS)
+            await asyncio.sleep(http_limits.QUOTA_EXCHANGE_SECONDS)
             try:
                 await self.exchange()
             except (Problem, StoreError):
@@ -183,7 +183,7 @@ class QuotaKeeper:
             self._tokens[name].unreported -= count
 
     def _due_alerts(self) -> dict[str, tuple[int, What]]:
-        if self._clock() < self._alerts_at + limits.QUOTA_ALERT_SECONDS:
+        if self._clock() < self._alerts_at + http_limits.QUOTA_ALERT_SECONDS:
             return {}
         due = {name: (token.unreported, token.short_of) for name, token in self._tokens.items() if token.unreported}
         if due:
@@ -195,7 +195,7 @@ class QuotaKeeper:
     ) -> dict[str, tuple[int, Usage]]:
         if not self._has_forgotten:
             forget_old_usage(connection, self._host)
-        if self._clock() >= self._rules_at + limits.QUOTA_RULES_SECONDS:
+        if self._clock() >= self._rules_at + http_limits.QUOTA_RULES_SECONDS:
             self._emergencies = _emergencies(rules_of(connection, self._host))
             self._rules_at = self._clock()
         for name, (count, short_of) in unreported.items():

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from fastapi import FastAPI, Path, Query, Request
 from pydantic import Field
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.fields import (
@@ -122,7 +122,7 @@ class AuditRoutes:
         action: Action = None,
         change_id: ChangeId = None,
         cursor: Cursor = None,
-        limit: Limit = limits.PAGE_DEFAULT,
+        limit: Limit = http_limits.PAGE_DEFAULT,
     ) -> AuditPage:
         before_id, host = read_number_cursor(cursor), self._dependencies.host
         found = await self._dependencies.database.run(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from fastapi import FastAPI, Path, Query, Request
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.fields import (
@@ -91,7 +91,7 @@ class AlertRoutes:
             str | None, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX, description="Only alerts of this kind")
         ] = None,
         cursor: Cursor = None,
-        limit: Limit = limits.PAGE_DEFAULT,
+        limit: Limit = http_limits.PAGE_DEFAULT,
     ) -> AlertPage:
         before_id = read_number_cursor(cursor)
         host = self._dependencies.host

@@ -18,7 +18,7 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import Field
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import (
     PROBLEM_KEY,
     READERS,
@@ -254,7 +254,7 @@ class ChangeRoutes:
         cancelled_at = await self._dependencies.database.run(fn)
         return Cancelled(idempotency_key=idempotency_key, cancelled_at=cancelled_at)
 
-    async def feed(self, request: Request, since: Since = None, limit: Limit = limits.PAGE_DEFAULT) -> Response:
+    async def feed(self, request: Request, since: Since = None, limit: Limit = http_limits.PAGE_DEFAULT) -> Response:
         """Every fate once, in the order in which they were decided; none is skipped, even if transactions overlap.
 
         410: fates after this cursor have been deleted (they are kept for 90 days), or the database was restored and
@@ -343,8 +343,8 @@ def _next_poll(page: change_feed.FeedPage) -> int:
     if page.more:
         return 0
     if page.rows:
-        return limits.FEED_POLL_SECONDS_BUSY
-    return limits.FEED_POLL_SECONDS if page.outstanding else limits.FEED_POLL_SECONDS_IDLE
+        return http_limits.FEED_POLL_SECONDS_BUSY
+    return http_limits.FEED_POLL_SECONDS if page.outstanding else http_limits.FEED_POLL_SECONDS_IDLE
 
 
 # -------------------------------------------------------------------------------------------------------------- batches
@@ -485,7 +485,7 @@ class BatchRoutes:
         are answered with 424. Other entities are not affected. 202: all are recorded; 207: some are not. If no answer
         arrives, repeat the batch with the same keys: recorded changes get the same answer again.
         """
-        body = await read_bytes(request, limits.BATCH_BODY_BYTES_MAX)
+        body = await read_bytes(request, http_limits.BATCH_BODY_BYTES_MAX)
         request_key(request)  # an invalid header is refused before its batch waits
         host, database = self._dependencies.host, self._dependencies.database
         async with database.turn_of_a_batch():

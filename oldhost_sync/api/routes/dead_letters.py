@@ -15,7 +15,7 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import ConfigDict, Field
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of, seen_by, source_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.fields import JSON_WHOLE, AnswerBody, RowId
@@ -117,7 +117,7 @@ class Letters(ReasonedRequest):
     )
 
     change_ids: list[Annotated[int, Field(ge=1, le=INTEGER_MAX), JSON_WHOLE]] | None = Field(
-        default=None, min_length=1, max_length=limits.LETTERS_AT_ONCE_MAX
+        default=None, min_length=1, max_length=http_limits.LETTERS_AT_ONCE_MAX
     )
     group: str | None = Field(default=None, min_length=1, max_length=TEXT_LENGTH_MAX)
     up_to: Annotated[int | None, Field(ge=1, le=INTEGER_MAX), JSON_WHOLE] = None
@@ -205,7 +205,7 @@ class DeadLetterRoutes:
         add("POST", path, self.replace, Replaced, title, OPERATORS, _ERRORS, **body)
 
     async def list(
-        self, request: Request, group: Group = None, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT
+        self, request: Request, group: Group = None, cursor: Cursor = None, limit: Limit = http_limits.PAGE_DEFAULT
     ) -> DeadLetterPage:
         """Payloads are not shown; `GET /api/outbox/{change_id}/payload` returns one. A viewer gets OldHost's words
         without quoted text, numbers and ids.
@@ -354,7 +354,7 @@ async def decide_group(
     dependencies: Dependencies, operator: Actor, action: str, *, group: str, up_to: int | None, reason: str
 ) -> Decisions:
     """Decide the oldest letters of a group. `up_to`: the newest letter when the group was shown."""
-    some = limits.LETTERS_AT_ONCE_MAX
+    some = http_limits.LETTERS_AT_ONCE_MAX
     ids = await dependencies.database.run(
         lambda connection: ids_of_group(connection, dependencies.host, group, up_to=up_to, limit=some + 1)
     )
@@ -369,7 +369,7 @@ async def decide_letters(
     """Retry or discard (`action`) each of `change_ids`. Raises a Problem only if no letter was decided."""
     chosen = await dependencies.database.run(partial(choose, host=dependencies.host, change_ids=change_ids))
     decided = Decisions()
-    until = dependencies.clock() + limits.LETTERS_SECONDS_MAX
+    until = dependencies.clock() + http_limits.LETTERS_SECONDS_MAX
     for place, (change_id, outcome, exists) in enumerate(chosen):
         if outcome not in _UNDECIDED:
             is_now = (outcome or "still outstanding") if exists else "unknown"

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from fastapi import FastAPI, Response
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import READERS, WATCHERS, access, adder
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.error_answers import as_response
@@ -56,11 +56,11 @@ class ReadinessLook:
     async def see(self) -> Problem | None:
         """Returns what is wrong, or None, after READY_POLL_SECONDS_MAX at the latest."""
         if self._task is None:
-            if self._clock() < self._found_at + limits.READY_SECONDS:
+            if self._clock() < self._found_at + http_limits.READY_SECONDS:
                 return self._found
             self._began = self._clock()
             self._task = asyncio.create_task(self._find())
-        left = self._began + limits.READY_POLL_SECONDS_MAX - self._clock()
+        left = self._began + http_limits.READY_POLL_SECONDS_MAX - self._clock()
         task = self._task
         if left > 0 and not task.done():
             await asyncio.wait({task}, timeout=left)

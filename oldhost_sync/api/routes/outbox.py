@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI, Path, Query, Request
 from pydantic import Field
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import (
     OPERATORS,
     READERS,
@@ -120,7 +120,7 @@ class OutboxRoutes:
         request: Request,
         wanted: Annotated[ChangeQuery, Depends()],
         cursor: Cursor = None,
-        limit: Limit = limits.PAGE_DEFAULT,
+        limit: Limit = http_limits.PAGE_DEFAULT,
     ) -> ChangePage:
         """Each page reads a bounded part of the outbox: with a filter that few changes match it may hold fewer changes
         than `limit`, even none, before the list ends. Continue while there is a `next_cursor`. OldHost's words may
@@ -135,7 +135,7 @@ class OutboxRoutes:
         next_cursor = None if found.next_before is None else str(found.next_before)
         return ChangePage(changes=seen_by(caller, found.changes), next_cursor=next_cursor)
 
-    async def scheduled(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> ScheduledPage:
+    async def scheduled(self, cursor: Cursor = None, limit: Limit = http_limits.PAGE_DEFAULT) -> ScheduledPage:
         """Changes that are neither recorded nor cancelled yet; `DELETE /api/changes/{idempotency_key}` cancels one."""
         host, after = self._dependencies.host, read_scheduled_cursor(cursor)
         found, end = await self._dependencies.database.run(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import Field
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import READERS, WRITERS, adder, caller_of, source_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.fields import AnswerBody, Id, UnitNameText, UnitStatusText
@@ -127,7 +127,7 @@ class UnitRoutes:
         property_id: Annotated[Id | None, Query(description="Only units of this property")] = None,
         name: Annotated[UnitNameText | None, Query(description="Only units with this name")] = None,
         cursor: Cursor = None,
-        limit: Limit = limits.PAGE_DEFAULT,
+        limit: Limit = http_limits.PAGE_DEFAULT,
     ) -> UnitPage:
         """A page of units; a cursor stays valid for ever.
 

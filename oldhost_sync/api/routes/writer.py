@@ -12,7 +12,7 @@ from fastapi import FastAPI, Query, Request
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, operator_request
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.fields import JSON_WHOLE, OWN_WORDS, WHOLE, AnswerBody, Id, Name
@@ -289,7 +289,7 @@ class WriterRoutes:
         return EntityInWriter(entity_type=entity_type, entity_id=entity_id, workflow=found)
 
     async def upcoming(
-        self, count: Annotated[int, Field(ge=1, le=limits.UPCOMING_MAX), WHOLE, Query()] = 20
+        self, count: Annotated[int, Field(ge=1, le=http_limits.UPCOMING_MAX), WHOLE, Query()] = 20
     ) -> Upcoming:
         """In the order in which they would be sent if no further changes arrived."""
         return Upcoming(upcoming=await self._dependencies.writer.query("upcoming", count))

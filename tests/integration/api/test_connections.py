@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi import FastAPI
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
@@ -76,7 +76,7 @@ def told(answer: bytes) -> tuple[int, str]:
         b"GET /" + b"a" * 65_536,
         b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: 1\r\n" % number for number in range(2_000)),
         b"GET / HTTP/1.1\r\nHost: x\r\nX" + b"a" * 65_536,
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * limits.HEADER_BYTES_MAX + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * http_limits.HEADER_BYTES_MAX + b"\r\n\r\n",
     ],
     ids=["value", "path", "count", "name", "complete"],
 )
@@ -107,14 +107,14 @@ def test_a_header_within_the_limits_is_read(address: str) -> None:
 
 @pytest.mark.parametrize("late", [b"GET / HTTP/1.1\r\nHost: x\r\nX: ", b"GE"], ids=["header", "method"])
 def test_a_header_that_does_not_come_is_a_408(address: str, late: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HEADER_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(http_limits, "HEADER_SECONDS_MAX", 0.2)
     with connected(address) as connection:
         connection.sendall(late)
         assert told(read_all(connection)) == (408, "too-slow")
 
 
 def test_a_header_that_drips_is_a_408_however_steadily(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HEADER_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(http_limits, "HEADER_SECONDS_MAX", 0.3)
     with connected(address) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
         began = time.monotonic()
@@ -134,14 +134,14 @@ def test_a_header_that_drips_is_a_408_however_steadily(address: str, monkeypatch
 
 
 def test_a_body_that_does_not_come_is_a_408(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BODY_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(http_limits, "BODY_SECONDS_MAX", 0.2)
     with connected(address) as connection:
         connection.sendall(POST + b'Content-Length: 100\r\n\r\n{"ent')
         assert told(read_all(connection)) == (408, "too-slow")
 
 
 def test_a_body_that_no_route_reads_ends_the_connection(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BODY_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(http_limits, "BODY_SECONDS_MAX", 0.2)
     with connected(address) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
         answer = read_all(connection)
@@ -172,14 +172,14 @@ def test_trailers_are_bounded_as_headers_are(address: str) -> None:
 
 
 def test_silent_connections_are_closed_and_nobody_is_told(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HEADER_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(http_limits, "HEADER_SECONDS_MAX", 0.2)
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(connected(address)) for _ in range(50)]
         assert [read_all(connection) for connection in silent] == [b""] * 50
 
 
 def test_line_breaks_keep_no_connection_open(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HEADER_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(http_limits, "HEADER_SECONDS_MAX", 0.3)
     with connected(address) as connection:
         connection.sendall(ALIVE)
         assert connection.recv(65_536)
@@ -206,7 +206,7 @@ def test_a_connection_that_asks_no_more_is_closed_after_the_idle_time(app: FastA
 
 def test_a_request_after_a_pause_is_answered(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time for a header begins with its first byte."""
-    monkeypatch.setattr(limits, "HEADER_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(http_limits, "HEADER_SECONDS_MAX", 0.2)
     with connected(address) as connection:
         for _ in range(2):
             connection.sendall(ALIVE)
@@ -229,8 +229,8 @@ def test_an_address_has_so_many_connections_and_others_have_theirs(app: FastAPI)
 
 
 def test_when_all_are_answered_a_further_connection_is_refused(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STRANGERS_AT_ONCE", 0)
-    monkeypatch.setattr(limits, "STRANGERS_PER_SECOND", 1)
+    monkeypatch.setattr(http_limits, "STRANGERS_AT_ONCE", 0)
+    monkeypatch.setattr(http_limits, "STRANGERS_PER_SECOND", 1)
     with served(app, api_connections=3) as address, contextlib.ExitStack() as stack:
         for number in (2, 3, 4):
             stack.enter_context(connected(address, f"127.0.0.{number}")).sendall(ALIVE)  # it waits for its turn
@@ -272,7 +272,7 @@ def test_requests_in_a_row_are_answered_in_their_order_up_to_a_limit(address: st
             answers += connection.recv(65_536)
         assert answers.count(b"HTTP/1.1 200") == 10
         send(connection, ALIVE * 1_000)
-        assert read_all(connection).count(b"HTTP/1.1 200") <= limits.PIPELINED_MAX + 1
+        assert read_all(connection).count(b"HTTP/1.1 200") <= http_limits.PIPELINED_MAX + 1
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_what_is_no_http_is_a_400(address: str) -> None:
 
 
 def test_who_takes_nothing_of_its_answers_is_cut_off(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "UNREAD_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(http_limits, "UNREAD_SECONDS_MAX", 0.3)
     ask = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer shop\r\n\r\n"
     with served(app, api_connections_per_address=1) as address, connected(address) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -331,9 +331,9 @@ def test_who_takes_nothing_of_its_answers_is_cut_off(app: FastAPI, monkeypatch: 
 def test_requests_that_nobody_waits_for_any_more_keep_no_probe_of_the_same_address_waiting(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "STRANGERS_PER_SECOND", 1)  # else the storm would have to be large
-    monkeypatch.setattr(limits, "STRANGERS_AT_ONCE", 5)
-    monkeypatch.setattr(limits, "STRANGER_WAIT_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(http_limits, "STRANGERS_PER_SECOND", 1)  # else the storm would have to be large
+    monkeypatch.setattr(http_limits, "STRANGERS_AT_ONCE", 5)
+    monkeypatch.setattr(http_limits, "STRANGER_WAIT_SECONDS_MAX", 0.3)
     with served(app) as address:
         for _ in range(60):
             with connected(address) as abandoned:
@@ -348,8 +348,8 @@ def test_requests_that_nobody_waits_for_any_more_keep_no_probe_of_the_same_addre
 def test_strangers_are_answered_at_a_pace_and_keep_nobody_else_from_writing(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "STRANGERS_AT_ONCE", 5)
-    monkeypatch.setattr(limits, "STRANGERS_PER_SECOND", 20)
+    monkeypatch.setattr(http_limits, "STRANGERS_AT_ONCE", 5)
+    monkeypatch.setattr(http_limits, "STRANGERS_PER_SECOND", 20)
     ask = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     with served(app) as address:
 

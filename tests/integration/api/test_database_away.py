@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from sqlalchemy import make_url, text
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
@@ -81,7 +81,7 @@ def test_a_write_is_refused_at_once_and_works_again_afterwards(
     for _ in range(20):
         assert shop.post(STATUS, json=CLEAN).status_code == 503
     between = [later - earlier for earlier, later in pairwise(tries)]
-    assert all(seconds >= limits.DATABASE_PROBE_SECONDS for seconds in between)
+    assert all(seconds >= http_limits.DATABASE_PROBE_SECONDS for seconds in between)
     assert shop.get("/readyz").status_code == 503
     assert shop.get("/healthz").status_code == 200
     stopped.start()
@@ -97,9 +97,9 @@ def test_a_database_that_is_frozen_keeps_nobody_waiting(
 ) -> None:
     """What was under way may or may not have been recorded, and says so; a question leaves nothing uncertain."""
     assert shop.post(STATUS, json=CLEAN).status_code == 202
-    monkeypatch.setattr(limits, "DATABASE_ANSWER_SECONDS_MAX", 0.3)
-    monkeypatch.setattr(limits, "DATABASE_PROBE_SECONDS", 0.0)
-    monkeypatch.setattr(limits, "DATABASE_QUEUE_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(http_limits, "DATABASE_ANSWER_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(http_limits, "DATABASE_PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(http_limits, "DATABASE_QUEUE_SECONDS_MAX", 0.1)
     os.kill(stopped.child.pid, signal.SIGSTOP)
     try:
         write = shop.post(STATUS, json={"status": "Dirty"})
@@ -301,7 +301,7 @@ def test_probes_share_a_look(shop: httpx.Client, engine: Engine) -> None:
         began = time.monotonic()
         for _ in range(50):
             assert shop.get("/readyz").status_code == 200
-        looks = 1 + (time.monotonic() - began) / limits.READY_SECONDS
+        looks = 1 + (time.monotonic() - began) / http_limits.READY_SECONDS
         assert int(connection.execute(count).one()[1]) - before <= looks + 1
 
 
@@ -317,7 +317,7 @@ def test_a_database_that_lacks_what_is_needed_is_told_to_probes_without_a_name(
     shop: httpx.Client, engine: Engine, lacking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The API may have begun while it was away, and could not look then."""
-    monkeypatch.setattr(limits, "READY_SECONDS", 0.0)
+    monkeypatch.setattr(http_limits, "READY_SECONDS", 0.0)
     with engine.begin() as connection:
         connection.execute(text("INSERT INTO event_rules VALUES ('seaview', 'checked_in', 'TXN')"))
         connection.execute(text(lacking))
@@ -330,8 +330,8 @@ def test_a_database_that_is_frozen_is_told_to_probes_in_time(
     shop: httpx.Client, stopped: PrivateMariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while the look at it hangs; and that it answers again."""
-    monkeypatch.setattr(limits, "READY_SECONDS", 0.0)
-    monkeypatch.setattr(limits, "READY_POLL_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(http_limits, "READY_SECONDS", 0.0)
+    monkeypatch.setattr(http_limits, "READY_POLL_SECONDS_MAX", 0.5)
     assert shop.get("/readyz").status_code == 200
     os.kill(stopped.child.pid, signal.SIGSTOP)
     try:
@@ -350,17 +350,17 @@ def test_a_database_that_is_frozen_is_told_to_probes_in_time(
 def test_probes_take_no_thread_from_requests(address: str, shop: httpx.Client, engine: Engine) -> None:
     """All of them stand behind a lock; the probe does not."""
     assert shop.post(STATUS, json=CLEAN).status_code == 202
-    with engine.connect() as connection, ThreadPoolExecutor(limits.DATABASE_THREADS + 1) as threads:
+    with engine.connect() as connection, ThreadPoolExecutor(http_limits.DATABASE_THREADS + 1) as threads:
         connection.execute(text("SELECT * FROM units FOR UPDATE"))
 
         def write(number: int) -> int:
             with a_client(address, "shop") as client:
                 return client.post(STATUS, json={"status": str(number)}).status_code
 
-        writes = [threads.submit(write, number) for number in range(limits.DATABASE_THREADS + 1)]
+        writes = [threads.submit(write, number) for number in range(http_limits.DATABASE_THREADS + 1)]
         deadline = time.monotonic() + 10
         with a_client(address) as client:
-            all_but_one = f"oldhost_sync_api_database_waiting {limits.DATABASE_THREADS}.0"
+            all_but_one = f"oldhost_sync_api_database_waiting {http_limits.DATABASE_THREADS}.0"
             while all_but_one not in shop.get("/metrics", headers=VIEWER).text:
                 assert time.monotonic() < deadline
             assert client.get("/readyz").status_code == 200

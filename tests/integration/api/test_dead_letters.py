@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX
@@ -142,7 +142,7 @@ def test_a_group_is_decided_as_it_was_shown_and_at_most_so_many_at_a_time(
     rejected(shop, engine, "other", "no such door")
     (group, _) = groups(anna)
     later = rejected(shop, engine, "later", "no such guest 99")
-    monkeypatch.setattr(limits, "LETTERS_AT_ONCE_MAX", 3)
+    monkeypatch.setattr(http_limits, "LETTERS_AT_ONCE_MAX", 3)
     body = WHY | {"group": group["reason"], "up_to": group["newest_id"]}
     told = anna.post("/api/dead-letters/discard", json=body).json()
     assert ([change_id for _, change_id in decided(writer)], told["left"]) == (ids[:3], 1)
@@ -180,7 +180,7 @@ def test_one_request_takes_a_bounded_time(
     app: FastAPI, shop: httpx.Client, anna: httpx.Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [rejected(shop, engine, key, "no") for key in "ab"]
-    monkeypatch.setattr(limits, "LETTERS_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(http_limits, "LETTERS_SECONDS_MAX", 0.0)
     told = anna.post("/api/dead-letters/retry", json=WHY | {"change_ids": ids}).json()
     assert (told["decided"], told["left"]) == (0, 2)
     assert "send it again" in told["stopped"]

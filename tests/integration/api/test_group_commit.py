@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.writes import GroupCommit
 from oldhost_sync.stack.mariadb import DatabaseUrls
@@ -106,7 +106,7 @@ def test_however_many_changes_wait_for_a_held_unit_others_are_recorded(database_
     async def scenario() -> None:
         async with recording(database_url) as commits:
             with held(engine, "slow") as holder:
-                slow = await asked(commits, *(a_change("slow") for _ in range(2 * limits.DATABASE_THREADS)))
+                slow = await asked(commits, *(a_change("slow") for _ in range(2 * http_limits.DATABASE_THREADS)))
                 await tried_together(commits, slow)
                 await commits.record(a_change("quick"))
                 assert not any(task.done() for task in slow)
@@ -123,7 +123,7 @@ def test_however_many_units_are_held_what_waits_for_no_lock_has_threads(database
         with closing(Database(connect_for_api(database_url))) as database:
             commits = GroupCommit(database)
             await commits.record(a_change("free", "k"))
-            units = [f"slow-{number}" for number in range(limits.DATABASE_THREADS + 1)]
+            units = [f"slow-{number}" for number in range(http_limits.DATABASE_THREADS + 1)]
             with held(engine, *units):
                 slow = await asked(commits, *(a_change(unit) for unit in units))
                 await tried_together(commits, slow)
@@ -142,7 +142,7 @@ def test_however_many_changes_wait_for_one_unit_those_of_another_wait_for_theirs
     async def scenario() -> None:
         async with recording(database_url) as commits:
             with held(engine, "long"), held(engine, "short") as holder:
-                long = await asked(commits, *(a_change("long") for _ in range(2 * limits.LOCK_WAITS_AT_ONCE)))
+                long = await asked(commits, *(a_change("long") for _ in range(2 * http_limits.LOCK_WAITS_AT_ONCE)))
                 (short,) = await asked(commits, a_change("short"))
                 await tried_together(commits, [short])
                 holder.rollback()
@@ -171,7 +171,7 @@ def test_a_unit_that_somebody_is_making_delays_its_own_changes_alone(database_ur
         async with recording(database_url) as commits:
             with engine.connect() as holder:
                 holder.execute(MAKE_UNIT, {"host": HOST, "id": "slow"})
-                slow = await asked(commits, *(a_change("slow") for _ in range(2 * limits.DATABASE_THREADS)))
+                slow = await asked(commits, *(a_change("slow") for _ in range(2 * http_limits.DATABASE_THREADS)))
                 await tried_together(commits, slow)
                 first, late, quick = await asked(commits, *(a_change(unit) for unit in ("first", "slow", "quick")))
                 await asyncio.gather(first, quick)

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import Caller
 from oldhost_sync.api.app import create_app
 from oldhost_sync.console.paths import PREFIX
@@ -181,5 +181,5 @@ def test_what_a_process_does_beside_requests_uses_the_same_connections_for_all_h
         ours = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE()"
         return await dependencies.database.separate.run(lambda connection: connection.scalar(text(ours)))
 
-    assert asyncio.run(share_usage()) <= limits.DATABASE_THREADS_SEPARATE
+    assert asyncio.run(share_usage()) <= http_limits.DATABASE_THREADS_SEPARATE
     dependencies.database.close()

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from oldhost_sync.api import limits, planner_process
+from oldhost_sync.api import http_limits, planner_process
 from oldhost_sync.store.intake.change_recorder import record_change
 from tests.integration.api.conftest import HOST
 
@@ -75,7 +75,7 @@ def test_from_now_at_a_rate_adds_the_mix(vera: httpx.Client) -> None:
     ("query", "told"),
     [
         ({"emergency_share": 2}, "query.emergency_share: Input should be less than or equal to 1"),
-        ({"changes": limits.PLANNED_CHANGES_MAX + 1}, "query.changes: at most 50,000"),
+        ({"changes": http_limits.PLANNED_CHANGES_MAX + 1}, "query.changes: at most 50,000"),
         ({"from_now": True, "rate": 100}, "query.rate: at most 50,000"),
         ({"latency_ms": "fast"}, "query.latency_ms"),
     ],
@@ -88,7 +88,7 @@ def test_a_plan_that_takes_too_long_is_ended_and_the_next_one_is_played(
     vera: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(limits, "PLAN_SECONDS_MAX", 0.05)
+        patched.setattr(http_limits, "PLAN_SECONDS_MAX", 0.05)
         patched.setattr(planner_process, "_CHILD", ("sleep", "600"))
         answer = vera.get("/api/plan", params=SMALL)
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "plan-too-slow")

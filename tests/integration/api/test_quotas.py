@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import Caller
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
@@ -35,7 +35,7 @@ SHOP = Caller("shop", Role.APP)
 @pytest.fixture
 def told_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tokens used is told when a test says so, and not each second."""
-    monkeypatch.setattr(limits, "QUOTA_EXCHANGE_SECONDS", 3_600)
+    monkeypatch.setattr(http_limits, "QUOTA_EXCHANGE_SECONDS", 3_600)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine, Row, make_url, text
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
@@ -79,14 +79,14 @@ def test_writes_that_are_refused_for_long_open_one_alert_with_the_databases_reas
     writer: ScriptedWriter,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "REFUSED_WRITES_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr(http_limits, "REFUSED_WRITES_TOLD_SECONDS", 0.05)
     clock = Clock()
     dependencies = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer, clock=clock)
     with served(create_app(dependencies)) as address, httpx.Client(base_url=address) as client:
         client.headers["Authorization"] = "Bearer shop"
         with outbox_away(mariadb_server, database_url):
             answers = {client.post("/api/changes", json=DOOR_CODE).status_code for _ in range(10)}
-            clock.now += limits.REFUSED_WRITES_SECONDS
+            clock.now += http_limits.REFUSED_WRITES_SECONDS
             answers.add(client.post("/api/changes", json=DOOR_CODE).status_code)
         assert answers == {503}
         found = alerts_of(engine, lambda found: bool(found) and found[0].occurrences == 11)
@@ -111,11 +111,11 @@ def test_a_full_disk_that_no_probe_sees_makes_the_process_not_ready_until_a_writ
             refused = client.post("/api/changes", json=DOOR_CODE)
             assert (refused.status_code, client.get("/readyz").status_code) == (503, 503)
             assert "table full" in client.get("/readyz").json()["detail"]
-            clock.now += limits.READY_REFUSED_SECONDS + 1
+            clock.now += http_limits.READY_REFUSED_SECONDS + 1
             assert client.get("/readyz").status_code == 200  # nobody has tried since
             assert client.post("/api/changes", json=DOOR_CODE).status_code == 503
             assert client.get("/readyz").status_code == 503
-        clock.now += limits.DATABASE_PROBE_SECONDS
+        clock.now += http_limits.DATABASE_PROBE_SECONDS
         assert client.post("/api/changes", json=DOOR_CODE).status_code == 202
         assert client.get("/readyz").status_code == 200
 

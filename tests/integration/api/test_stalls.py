@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from oldhost_sync.api import limits, metrics
+from oldhost_sync.api import http_limits, metrics
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
@@ -34,7 +34,7 @@ def address(app: FastAPI) -> Iterator[str]:
 
 
 def test_what_is_no_route_makes_the_metrics_no_larger(app: FastAPI, address: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(limits, "METRICS_SECONDS", 0.0)
+    monkeypatch.setattr(http_limits, "METRICS_SECONDS", 0.0)
     routes = [route for route in app.routes if isinstance(route, APIRoute)]
     with a_client(address, "vera") as vera:
 
@@ -72,7 +72,7 @@ def ask_often(client: httpx.Client, path: str) -> None:
 def test_the_metrics_are_rendered_once_a_second_beside_the_event_loop(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "METRICS_SECONDS", 3_600.0)
+    monkeypatch.setattr(http_limits, "METRICS_SECONDS", 3_600.0)
     calls = count_calls(monkeypatch, metrics, "generate_latest")
     with a_client(address, "vera") as vera:
         ask_often(vera, "/metrics")
@@ -94,8 +94,8 @@ def test_the_document_is_rendered_once_beside_the_event_loop(
 def test_a_token_that_reads_too_much_is_refused_and_others_are_not(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "READ_BYTES_PER_SECOND", 1_000)
-    monkeypatch.setattr(limits, "READ_WAIT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(http_limits, "READ_BYTES_PER_SECOND", 1_000)
+    monkeypatch.setattr(http_limits, "READ_WAIT_SECONDS_MAX", 0.0)
     with a_client(address, "vera") as vera, a_client(address, "anna") as anna:
         answers = [vera.get("/openapi.json") for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 429, 429]

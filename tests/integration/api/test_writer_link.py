@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, NoRoom, OperatorAct, workflow_id
@@ -156,7 +156,7 @@ def test_of_thirty_acts_at_once_all_are_carried_out_a_few_at_a_time(temporal_dev
         answers = await asyncio.gather(*(link.update("flush", FLUSH) for _ in range(30)))
         assert set(answers) == {"flush: 3 waiting keys"}
         _, most, done = await link.query("acts")
-        assert (most <= limits.ACTS_AT_ONCE, done) == (True, 30)
+        assert (most <= http_limits.ACTS_AT_ONCE, done) == (True, 30)
 
     run_with_writer(temporal_dev_server, "link-thirty", scenario)
 
@@ -164,11 +164,11 @@ def test_of_thirty_acts_at_once_all_are_carried_out_a_few_at_a_time(temporal_dev
 def test_an_act_beyond_the_queue_is_told_that_others_are_carried_out_and_those_are(
     temporal_dev_server: EmbeddedTemporal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "ACTS_WAITING_MAX", 1)
+    monkeypatch.setattr(http_limits, "ACTS_WAITING_MAX", 1)
 
     async def scenario(link: TemporalWriterLink) -> None:
         writer = await _held(temporal_dev_server, "link-queue")
-        others = [asyncio.create_task(link.update("flush", FLUSH)) for _ in range(limits.ACTS_AT_ONCE + 1)]
+        others = [asyncio.create_task(link.update("flush", FLUSH)) for _ in range(http_limits.ACTS_AT_ONCE + 1)]
         with pytest.raises(Problem) as full:
             await asyncio.gather(asyncio.sleep(0), link.update("flush", FLUSH))
         assert _kind(full.value) == (503, "writer-busy")
@@ -182,11 +182,11 @@ def test_an_act_beyond_the_queue_is_told_that_others_are_carried_out_and_those_a
 def test_an_act_that_waited_too_long_for_others_is_told_so(
     temporal_dev_server: EmbeddedTemporal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "ACTS_QUEUE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(http_limits, "ACTS_QUEUE_SECONDS_MAX", 0.05)
 
     async def scenario(link: TemporalWriterLink) -> None:
         writer = await _held(temporal_dev_server, "link-waits")
-        others = [asyncio.create_task(link.update("flush", FLUSH)) for _ in range(limits.ACTS_AT_ONCE)]
+        others = [asyncio.create_task(link.update("flush", FLUSH)) for _ in range(http_limits.ACTS_AT_ONCE)]
         with pytest.raises(Problem) as waited:
             await asyncio.gather(asyncio.sleep(0), link.update("flush", FLUSH))
         assert _kind(waited.value) == (503, "writer-busy")
@@ -199,7 +199,7 @@ def test_an_act_that_waited_too_long_for_others_is_told_so(
 def test_an_act_beyond_temporals_ten_in_flight_is_told_so_and_queries_are_answered(
     temporal_dev_server: EmbeddedTemporal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "WRITER_UPDATE_SECONDS_MAX", 2.0)
+    monkeypatch.setattr(http_limits, "WRITER_UPDATE_SECONDS_MAX", 2.0)
 
     async def scenario(link: TemporalWriterLink) -> None:
         writer = await _held(temporal_dev_server, "link-ten")
@@ -219,7 +219,7 @@ def test_an_act_that_no_worker_takes_is_not_told_to_wait_for_others(
     temporal_dev_server: EmbeddedTemporal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Temporal remembers the workers of the last minutes."""
-    monkeypatch.setattr(limits, "WRITER_UPDATE_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(http_limits, "WRITER_UPDATE_SECONDS_MAX", 1.0)
 
     async def scenario(link: TemporalWriterLink) -> None:
         assert await link.query("acts") == [0, 0, 0]

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.api.limits import SHUTDOWN_SECONDS
+from oldhost_sync.api.http_limits import SHUTDOWN_SECONDS
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console import live_stream
 from oldhost_sync.console.door import STREAM

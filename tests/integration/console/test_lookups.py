@@ -10,7 +10,7 @@ import pytest
 from markupsafe import escape
 from sqlalchemy import Engine, text
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console import dead_letters_page
 from oldhost_sync.console.next_steps import BROKEN
@@ -343,7 +343,7 @@ def test_a_group_is_decided_up_to_what_was_shown(
 ) -> None:
     ids = [rejected(engine, f"k{number}", f"no such guest {number}") for number in range(3)]
     assert "no such guest #" in page(anna, "/dead-letters")
-    monkeypatch.setattr(limits, "LETTERS_AT_ONCE_MAX", 2)
+    monkeypatch.setattr(http_limits, "LETTERS_AT_ONCE_MAX", 2)
     form = WHY | {"group": "no such guest #", "up_to": str(ids[-1])}
     assert anna.post(f"{PREFIX}/dead-letters/group/discard", data=form).status_code == 303
     assert [request.change_id for _, request in writer.acts] == ids[:2]

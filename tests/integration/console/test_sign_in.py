@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from sqlalchemy import Engine, text
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import ROLES_KEY
 from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.app import create_app
@@ -224,8 +224,8 @@ def test_an_operator_signs_in_however_many_others_have_failed(anyone: httpx.Clie
 
 
 def test_who_fails_again_and_again_is_answered_at_a_pace(anyone: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STRANGERS_AT_ONCE", 1)
-    monkeypatch.setattr(limits, "STRANGERS_PER_SECOND", 10)
+    monkeypatch.setattr(http_limits, "STRANGERS_AT_ONCE", 1)
+    monkeypatch.setattr(http_limits, "STRANGERS_PER_SECOND", 10)
     began = time.monotonic()
     assert [anyone.post(SIGN_IN, data={"token": "guess"}).status_code for _ in range(5)] == [403] * 5
     assert time.monotonic() - began >= 0.3

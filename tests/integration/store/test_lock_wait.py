@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.database import connect_for_api
 from oldhost_sync.store.transactions import lock_wait
 
@@ -21,5 +21,5 @@ def test_a_session_waits_again_as_long_as_before_a_shorter_wait(database_url: st
     with engine.connect() as connection:
         with lock_wait(connection, 0):
             assert wait_seconds(connection) == 0
-        assert wait_seconds(connection) == limits.DATABASE_LOCK_SECONDS
+        assert wait_seconds(connection) == http_limits.DATABASE_LOCK_SECONDS
     engine.dispose()

@@ -239,7 +239,7 @@ MUTANTS = (
     ),
     Mutant(
         "a refused write counts for ever",
-        (Patch(LAST_REFUSAL, "return self.problem if now - self.at <= limits.READY_REFUSED_SECONDS else None", "return self.problem"),),
+        (Patch(LAST_REFUSAL, "return self.problem if now - self.at <= http_limits.READY_REFUSED_SECONDS else None", "return self.problem"),),
         levels=(FULL_DISK,),
     ),
     Mutant(
@@ -265,12 +265,12 @@ MUTANTS = (
     ),
     Mutant(
         "a page of metrics is never old",
-        (Patch("oldhost_sync/api/limits.py", "METRICS_SECONDS = 1.0", "METRICS_SECONDS = 0.0"),),
+        (Patch("oldhost_sync/api/http_limits.py", "METRICS_SECONDS = 1.0", "METRICS_SECONDS = 0.0"),),
         levels=(STALLS,),
     ),
     Mutant(
         "what a token reads is not counted",
-        (Patch("oldhost_sync/api/access/pace.py", "self._count(token, limits.READ_BYTES_EACH + size - reserved)", "pass"),),
+        (Patch("oldhost_sync/api/access/pace.py", "self._count(token, http_limits.READ_BYTES_EACH + size - reserved)", "pass"),),
         levels=(STALLS,),
     ),
     Mutant(

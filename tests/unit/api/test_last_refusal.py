@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.refused_writes import LastRefusal
 
@@ -18,8 +18,8 @@ def refused(kind: str) -> LastRefusal:
 @pytest.mark.parametrize("kind", ["database-away", "commit-uncertain"])
 def test_what_the_next_write_would_meet_too_counts_for_a_while(kind: str) -> None:
     last = refused(kind)
-    assert last.standing(100.0 + limits.READY_REFUSED_SECONDS) is not None
-    assert last.standing(100.1 + limits.READY_REFUSED_SECONDS) is None
+    assert last.standing(100.0 + http_limits.READY_REFUSED_SECONDS) is not None
+    assert last.standing(100.1 + http_limits.READY_REFUSED_SECONDS) is None
 
 
 @pytest.mark.parametrize("kind", ["contended", "too-busy", "invalid", "internal"])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.pace import ReadingPace
 from oldhost_sync.api.problems import Problem
 
@@ -26,7 +26,7 @@ def test_clients_in_a_loop_read_no_more_than_the_pace_however_many_they_are() ->
     waits = [pace.reserve("a", LIST)[0] for _ in range(500)]
     seconds = 10.0
     read = sum(wait <= seconds for wait in waits) * SIZE
-    assert read <= (seconds + limits.READ_AHEAD_SECONDS) * limits.READ_BYTES_PER_SECOND + SIZE
+    assert read <= (seconds + http_limits.READ_AHEAD_SECONDS) * http_limits.READ_BYTES_PER_SECOND + SIZE
 
 
 def test_a_person_who_opens_pages_and_a_program_that_follows_the_feed_never_wait() -> None:
@@ -55,7 +55,7 @@ def test_one_token_does_not_wait_for_another() -> None:
 
 
 def test_a_token_that_would_wait_for_long_is_refused_and_owes_nothing_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "READ_WAIT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(http_limits, "READ_WAIT_SECONDS_MAX", 0.0)
     pace = a_pace()
     while pace.reserve("a", LIST)[0] <= 0:
         pass
@@ -63,12 +63,12 @@ def test_a_token_that_would_wait_for_long_is_refused_and_owes_nothing_for_it(mon
     with pytest.raises(Problem, match="reads too much") as refused:
         asyncio.run(pace.turn("a", LIST))
     assert int(refused.value.headers["Retry-After"]) > 0
-    assert pace.reserve("a", LIST)[0] == pytest.approx(before + reserved / limits.READ_BYTES_PER_SECOND)
+    assert pace.reserve("a", LIST)[0] == pytest.approx(before + reserved / http_limits.READ_BYTES_PER_SECOND)
 
 
 def test_paths_with_ids_do_not_pile_up() -> None:
     pace = ReadingPace(clock=lambda: 0.0)
-    for number in range(limits.READ_COSTS_KEPT + 50):
+    for number in range(http_limits.READ_COSTS_KEPT + 50):
         _, reserved = pace.reserve("a", f"/api/units/{number}")
         pace.answered("a", f"/api/units/{number}", reserved, 10)
-    assert len(pace._costs) == limits.READ_COSTS_KEPT
+    assert len(pace._costs) == http_limits.READ_COSTS_KEPT

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.problems import Problem, database_away, forbidden, too_busy
 from oldhost_sync.api.refused_writes import RefusedWrites
 from oldhost_sync.policy.rules.conditions import Step
@@ -68,8 +68,8 @@ def refuse(refused: RefusedWrites, clock: Clock) -> Callable[..., None]:
     return refuse
 
 
-LONG = round(limits.REFUSED_WRITES_SECONDS) + 1
-PAUSE = round(limits.REFUSED_WRITES_PAUSE_SECONDS) + 1
+LONG = round(http_limits.REFUSED_WRITES_SECONDS) + 1
+PAUSE = round(http_limits.REFUSED_WRITES_PAUSE_SECONDS) + 1
 
 
 def test_a_short_spell_raises_no_alert(refused: RefusedWrites, refuse: Any, alerts: Alerts) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import http_limits
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writes import GroupCommit
@@ -36,8 +36,8 @@ class HangingEngine:
 
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingEngine]:
-    monkeypatch.setattr(limits, "DATABASE_QUEUE_MAX", 3)
-    monkeypatch.setattr(limits, "DATABASE_QUEUE_SECONDS_MAX", 30.0)
+    monkeypatch.setattr(http_limits, "DATABASE_QUEUE_MAX", 3)
+    monkeypatch.setattr(http_limits, "DATABASE_QUEUE_SECONDS_MAX", 30.0)
     engine = HangingEngine()
     yield engine
     engine.let_go.set()
@@ -46,7 +46,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingEngine]:
 @pytest.fixture
 def impatient(hanging: HangingEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits gives up soon. Not for a test that counts who waits: a busy machine takes longer to begin it."""
-    monkeypatch.setattr(limits, "DATABASE_QUEUE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(http_limits, "DATABASE_QUEUE_SECONDS_MAX", 0.05)
 
 
 async def refusals(database: Database, count: int) -> list[Problem | None]:
@@ -79,7 +79,7 @@ def test_when_the_database_hangs_the_waiting_give_up_and_the_next_are_refused_at
 def test_nobody_waits_longer_for_an_answer_than_the_limit_and_the_thread_stays_taken(
     hanging: HangingEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "DATABASE_ANSWER_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(http_limits, "DATABASE_ANSWER_SECONDS_MAX", 0.1)
 
     async def scenario() -> None:
         database = Database(cast("Engine", hanging), threads=1)
@@ -140,7 +140,7 @@ def test_changes_that_wait_behind_a_hanging_transaction_give_up_and_the_next_are
 def test_a_process_that_stood_still_meanwhile_goes_on_waiting(
     hanging: HangingEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "DATABASE_QUEUE_SECONDS_MAX", 0.6)
+    monkeypatch.setattr(http_limits, "DATABASE_QUEUE_SECONDS_MAX", 0.6)
 
     async def scenario() -> None:
         database = Database(cast("Engine", hanging), threads=1)

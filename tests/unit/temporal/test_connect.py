@@ -163,8 +163,8 @@ def test_an_act_whose_answer_does_not_come_may_still_be_carried_out_and_the_comm
 
 @pytest.mark.usefixtures("nobody_knows_why")
 def test_the_api_says_so_to_who_asked_and_not_to_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oldhost_sync.api.limits.WRITER_UPDATE_SECONDS_MAX", 0.01)
-    monkeypatch.setattr("oldhost_sync.api.limits.WRITER_QUERY_SECONDS_MAX", 0.01)
+    monkeypatch.setattr("oldhost_sync.api.http_limits.WRITER_UPDATE_SECONDS_MAX", 0.01)
+    monkeypatch.setattr("oldhost_sync.api.http_limits.WRITER_QUERY_SECONDS_MAX", 0.01)
 
     async def run() -> None:
         link = TemporalWriterLink("oldhost", _silent)
