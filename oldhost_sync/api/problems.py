@@ -19,7 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import ErrorDetails
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.fields import FIELD, OWN_WORDS
 from oldhost_sync.store.errors import (
     AccessRefused,
     CommitUncertain,
@@ -34,6 +33,9 @@ from oldhost_sync.store.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:oldhost-sync:problem:"
+# The kind of error whose words are the parser's; `FIELD` in them stands for the field's name.
+OWN_WORDS = "field"
+FIELD = "{field}"
 
 
 class FieldError(BaseModel):

@@ -1,5 +1,5 @@
-"""What a request says: its query, its idempotency key, its cursor and its body. Every text is validated, by the parsers
-of `fields.py`; what is wrong is refused with the field's name.
+"""What a request says: its fields, its query, its idempotency key, its cursor and its body. Every text is validated, by
+the parsers of `oldhost_sync.fields`; what is wrong is refused with the field's name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import binascii
 import re
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -18,27 +18,104 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from fastapi import Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.fields import (
-    DECIMAL,
-    WHOLE,
-    Id,
-    Key,
-    Moment,
-    Name,
-)
-from oldhost_sync.api.problems import Problem, field_invalid, fields_invalid
+from oldhost_sync.api.problems import FIELD, OWN_WORDS, Problem, field_invalid, fields_invalid
 from oldhost_sync.fields.json_text import DUPLICATE_NAME, NOT_JSON, check_json, read_json
-from oldhost_sync.fields.scalar import InvalidField, read_key
+from oldhost_sync.fields.scalar import (
+    InvalidField,
+    read_decimal,
+    read_flag,
+    read_id,
+    read_json_whole,
+    read_key,
+    read_label,
+    read_moment,
+    read_name,
+    read_whole,
+)
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.limits import INTEGER_MAX, KEY_LENGTH_MAX, KEY_PATTERN, TEXT_LENGTH_MAX
+from oldhost_sync.policy.limits import (
+    ID_LENGTH_MAX,
+    IDEMPOTENCY_KEY_LENGTH_MAX,
+    INTEGER_MAX,
+    KEY_LENGTH_MAX,
+    KEY_PATTERN,
+    MOMENT_PATTERN,
+    NAME_PATTERN,
+    TEXT_LENGTH_MAX,
+    UNIT_NAME_LENGTH_MAX,
+    UNIT_STATUS_LENGTH_MAX,
+    YEAR_MAX,
+    YEAR_MIN,
+)
 from oldhost_sync.store.read.change_feed import END_US, FeedCursor
 from oldhost_sync.store.read.change_list import BEGINNING as SOONEST
 from oldhost_sync.store.read.change_list import ChangeFilter, ScheduledPlace
-from oldhost_sync.store.record import KEY
+from oldhost_sync.store.record import KEY, complete_schema
+
+# --------------------------------------------------------------------------------------------------------------- fields
+
+# The parsers of fields as types of models and query parameters, with their part of the OpenAPI document.
+
+
+def _by(parser: Callable[..., Any], *rest: Any, texts_only: bool = False) -> BeforeValidator:
+    """`texts_only`: a default, or a value that the framework has converted, is taken as it is."""
+
+    def read(value: object) -> Any:
+        if value is None or (texts_only and not isinstance(value, str)):
+            return value
+        try:
+            return parser(FIELD, value, *rest)
+        except InvalidField as error:
+            raise PydanticCustomError(OWN_WORDS, "{message}", {"message": str(error)}) from None
+
+    return BeforeValidator(read)
+
+
+# The characters that Python calls printable, and those that are no control characters.
+_PRINTABLE = r"^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$"
+_NO_CONTROLS = r"^[^\u0000-\u001f\u007f-\u009f]+$"
+
+
+def _text(length_max: int, pattern: str) -> Any:
+    return Field(min_length=1, max_length=length_max, json_schema_extra={"pattern": pattern})
+
+
+_YEARS = "(19[7-9][0-9]|[2-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])"
+assert YEAR_MIN == 1970
+assert YEAR_MAX == 9998
+MOMENT_SCHEMA = {
+    "type": "string",
+    "format": "date-time",
+    "pattern": f"^{_YEARS}{MOMENT_PATTERN.removeprefix('[0-9]{4}')}$",
+    "description": f"RFC 3339 with an offset, in a year from {YEAR_MIN} to {YEAR_MAX}; microseconds "
+    "at most, further digits are cut.",
+}
+
+Moment = Annotated[datetime, _by(read_moment), WithJsonSchema(MOMENT_SCHEMA)]
+Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$"), _by(read_name)]
+Id = Annotated[str, _text(ID_LENGTH_MAX, _PRINTABLE), _by(read_id)]
+# Of what is recorded: it may be derived from the key that was given.
+RecordedKey = Annotated[str, _by(read_key, IDEMPOTENCY_KEY_LENGTH_MAX)]
+Key = Annotated[str, Field(pattern=f"^{KEY_PATTERN}$", max_length=KEY_LENGTH_MAX), _by(read_key)]
+UnitStatusText = Annotated[str, _text(UNIT_STATUS_LENGTH_MAX, _NO_CONTROLS), _by(read_label, UNIT_STATUS_LENGTH_MAX)]
+UnitNameText = Annotated[str, _text(UNIT_NAME_LENGTH_MAX, _NO_CONTROLS), _by(read_label, UNIT_NAME_LENGTH_MAX)]
+
+# Validators for query parameters and paths, where everything is text. In an `Annotated` they follow the `Field` with
+# the bounds: only so are those in the OpenAPI document.
+WHOLE = _by(read_whole, texts_only=True)
+DECIMAL = _by(read_decimal, texts_only=True)
+FLAG = _by(read_flag, texts_only=True)
+# A form sends an empty text for an empty field. It comes last in an `Annotated`: then it is asked first.
+BLANK_IS_NONE = BeforeValidator(lambda value: None if value == "" else value)
+# For a number in a JSON body.
+JSON_WHOLE = _by(read_json_whole)
+RowId = Annotated[int, Field(ge=1, le=INTEGER_MAX), WHOLE]
+
 
 # ---------------------------------------------------------------------------------------------------------------- query
 
@@ -180,6 +257,12 @@ class RequestBody(BaseModel):
     """Unknown fields are refused: a misspelt `not_before` must not cause a change to be sent at once."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class AnswerBody(BaseModel):
+    """What only the API answers with; other answers are records of the store. An `EXAMPLE` stands beside its fields."""
+
+    model_config = ConfigDict(json_schema_extra=complete_schema)
 
 
 class Keyed(RequestBody):

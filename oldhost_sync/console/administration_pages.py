@@ -10,8 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of
-from oldhost_sync.api.fields import BLANK_IS_NONE, RowId
-from oldhost_sync.api.requests import read_number_cursor
+from oldhost_sync.api.requests import BLANK_IS_NONE, RowId, read_number_cursor
 from oldhost_sync.api.routes.hosts import HOSTS, list_of
 from oldhost_sync.console.forms import RuleAct, read_act
 from oldhost_sync.console.page import Adder, Console, Page

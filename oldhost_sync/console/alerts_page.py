@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of
-from oldhost_sync.api.fields import RowId
-from oldhost_sync.api.requests import ReasonedRequest, read_number_cursor
+from oldhost_sync.api.requests import ReasonedRequest, RowId, read_number_cursor
 from oldhost_sync.api.routes.alerts import act_on_alert
 from oldhost_sync.console.forms import read_act
 from oldhost_sync.console.next_steps import next_steps

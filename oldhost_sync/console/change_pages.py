@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, refuse_search_in_words, seen_by, source_of
-from oldhost_sync.api.fields import RowId
 from oldhost_sync.api.problems import Problem, field_invalid, unknown_change
 from oldhost_sync.api.requests import (
     Outcome,
     ReasonedRequest,
+    RowId,
     parse_json,
     read_number_cursor,
     read_scheduled_cursor,

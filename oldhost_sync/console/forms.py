@@ -11,10 +11,22 @@ from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import ClientDisconnect, Request
 
-from oldhost_sync.api.fields import DECIMAL, WHOLE, Id, Name, RecordedKey, RowId
 from oldhost_sync.api.http_limits import LETTERS_AT_ONCE_MAX
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.requests import ANSWER_LENGTH_MAX, WAITED_S_MAX, ChangeQuery, Outcome, ReasonedRequest, checked
+from oldhost_sync.api.requests import (
+    ANSWER_LENGTH_MAX,
+    DECIMAL,
+    WAITED_S_MAX,
+    WHOLE,
+    ChangeQuery,
+    Id,
+    Name,
+    Outcome,
+    ReasonedRequest,
+    RecordedKey,
+    RowId,
+    checked,
+)
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import HOST_LENGTH_MAX, PAYLOAD_BYTES_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.read.change_list import ChangeFilter

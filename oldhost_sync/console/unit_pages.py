@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, operator_request, seen_by
-from oldhost_sync.api.fields import Id, Name
 from oldhost_sync.api.problems import Problem, field_invalid
-from oldhost_sync.api.requests import read_text_cursor, text_cursor
+from oldhost_sync.api.requests import Id, Name, read_text_cursor, text_cursor
 from oldhost_sync.console.change_pages import entity_address
 from oldhost_sync.console.forms import EntityAct, read_act
 from oldhost_sync.console.page import Adder, Page

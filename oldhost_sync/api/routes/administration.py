@@ -11,16 +11,14 @@ from pydantic import Field
 from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import (
+from oldhost_sync.api.requests import (
     WHOLE,
     AnswerBody,
-    Name,
-    RowId,
-)
-from oldhost_sync.api.requests import (
     Cursor,
     Limit,
+    Name,
     ReasonedRequest,
+    RowId,
     json_body,
     read_body,
     read_number_cursor,

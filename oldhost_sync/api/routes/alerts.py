@@ -12,16 +12,14 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import (
-    FLAG,
-    AnswerBody,
-    RowId,
-)
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.requests import (
+    FLAG,
+    AnswerBody,
     Cursor,
     Limit,
     ReasonedRequest,
+    RowId,
     json_body,
     read_body,
     read_number_cursor,

@@ -32,7 +32,6 @@ from oldhost_sync.api.access.rights import (
     source_of,
 )
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import AnswerBody, Id, Key, Moment, Name
 from oldhost_sync.api.problems import (
     Problem,
     ProblemBody,
@@ -44,8 +43,13 @@ from oldhost_sync.api.problems import (
     unknown_change,
 )
 from oldhost_sync.api.requests import (
+    AnswerBody,
+    Id,
+    Key,
     Keyed,
     Limit,
+    Moment,
+    Name,
     RequestKey,
     feed_cursor,
     parse_json,

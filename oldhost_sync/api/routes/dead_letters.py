@@ -18,14 +18,16 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of, seen_by, source_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import JSON_WHOLE, AnswerBody, RowId
 from oldhost_sync.api.problems import Problem, field_invalid, unknown_change
 from oldhost_sync.api.request_spans import note
 from oldhost_sync.api.requests import (
+    JSON_WHOLE,
+    AnswerBody,
     Cursor,
     Keyed,
     Limit,
     ReasonedRequest,
+    RowId,
     json_body,
     read_body,
     read_number_cursor,

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oldhost_sync.api.access.rights import READERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import AnswerBody
+from oldhost_sync.api.requests import AnswerBody
 from oldhost_sync.api.situation import Situation, Word, judge
 from oldhost_sync.api.situation_reader import Observation, Query, observed
 from oldhost_sync.api.writer_link import WriterLink

@@ -24,18 +24,16 @@ from oldhost_sync.api.access.rights import (
     seen_by,
 )
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import (
-    FLAG,
-    AnswerBody,
-    Id,
-    Name,
-    RowId,
-)
 from oldhost_sync.api.problems import Problem, forbidden, unknown_change
 from oldhost_sync.api.requests import (
+    FLAG,
+    AnswerBody,
     ChangeQuery,
     Cursor,
+    Id,
     Limit,
+    Name,
+    RowId,
     read_number_cursor,
     read_scheduled_cursor,
     scheduled_cursor,

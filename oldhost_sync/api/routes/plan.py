@@ -12,15 +12,15 @@ from pydantic import Field
 
 from oldhost_sync.api.access.rights import WATCHERS, adder
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import (
+from oldhost_sync.api.planner_process import PlanRequest
+from oldhost_sync.api.problems import field_invalid
+from oldhost_sync.api.requests import (
     BLANK_IS_NONE,
     DECIMAL,
     FLAG,
     WHOLE,
     AnswerBody,
 )
-from oldhost_sync.api.planner_process import PlanRequest
-from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.planner import Scenario, ScenarioError
 from oldhost_sync.planner.scenario import CHANGES_MAX, FIGURE_MAX, MEANINGS, UNITS_MAX
 from oldhost_sync.policy.limits import INTEGER_MAX, INTEGER_MIN

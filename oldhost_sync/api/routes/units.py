@@ -11,12 +11,15 @@ from pydantic import Field
 from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import READERS, WRITERS, adder, caller_of, source_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import AnswerBody, Id, UnitNameText, UnitStatusText
 from oldhost_sync.api.problems import Problem, method_not_allowed
 from oldhost_sync.api.requests import (
+    AnswerBody,
     Cursor,
+    Id,
     Keyed,
     Limit,
+    UnitNameText,
+    UnitStatusText,
     read_body,
     read_text_cursor,
     request_key,

@@ -15,9 +15,17 @@ from pydantic_core import PydanticCustomError
 from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, operator_request
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.fields import JSON_WHOLE, OWN_WORDS, WHOLE, AnswerBody, Id, Name
-from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.requests import ReasonedRequest, json_body, read_body
+from oldhost_sync.api.problems import OWN_WORDS, Problem
+from oldhost_sync.api.requests import (
+    JSON_WHOLE,
+    WHOLE,
+    AnswerBody,
+    Id,
+    Name,
+    ReasonedRequest,
+    json_body,
+    read_body,
+)
 from oldhost_sync.api.situation_reader import SituationReader
 from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
 from oldhost_sync.policy.limits import INTEGER_MAX
