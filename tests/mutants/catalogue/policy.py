@@ -185,6 +185,11 @@ MUTANTS = (
         levels=(UNIT,),
     ),
     Mutant(
+        "a ban is told to be over when OldHost is asked",
+        (Patch("oldhost_sync/policy/machine/conditions.py", "    if is_asking or state is BreakerState.HALTED:\n", "    if state is BreakerState.HALTED:\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
         "time in which nobody ran the writer is a standstill",
         (Patch("oldhost_sync/policy/machine/progress.py", "now_ms - self.looked_at_ms > NO_PROGRESS_MS + NOT_RUN_MS", "now_ms < 0"),),
         levels=(UNIT,),

@@ -188,6 +188,11 @@ MUTANTS = (
         levels=(CONDITIONS,),
     ),
     Mutant(
+        "writes refused in an outage are told to nobody after it",
+        (Patch("oldhost_sync/policy/rules/conditions.py", "if condition.is_told_afterwards and not (lasts and fact):", "if False:"),),
+        levels=(CONDITIONS,),
+    ),
+    Mutant(
         "nobody tells of a relay that fails",
         (Patch("oldhost_sync/relay/relay_health.py", "            if why:\n                self.conditions", "            if False:\n                self.conditions"),),
         levels=(FAILING_RELAYS,),

@@ -61,6 +61,11 @@ MUTANTS = (
         levels=(ALERTS,),
     ),
     Mutant(
+        "a new run closes what it can't judge yet",
+        (Patch("oldhost_sync/store/alerts.py", "for kind in WRITER_KINDS if kind not in listed.unknown", "for kind in WRITER_KINDS"),),
+        levels=(ALERTS,),
+    ),
+    Mutant(
         "an alert that gets worse and nobody hears of",
         (Patch("oldhost_sync/store/alerts.py", "    if escalates:\n        record_event(", "    if False:\n        record_event("),),
         levels=(ALERTS,),
