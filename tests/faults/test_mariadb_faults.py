@@ -117,29 +117,17 @@ def test_a_killed_connection_leaves_nothing_half_done(
 
 
 @each_transaction
-def test_a_connection_cut_before_the_commit_arrived_leaves_nothing(
-    name: str, hurt: Engine, engine: Engine, proxy: DatabaseProxy
+@pytest.mark.parametrize(("cut", "done"), [(Action.CUT_BEFORE, 0), (Action.CUT_AFTER, 1)])
+def test_a_connection_cut_at_the_commit_is_found_out_and_nothing_happens_twice(
+    name: str, hurt: Engine, engine: Engine, proxy: DatabaseProxy, cut: Action, done: int
 ) -> None:
+    """Before the commit has arrived nothing is left, after it everything."""
     act = transactions.make(name, hurt, engine)
-    trap = proxy.set_trap(Action.CUT_BEFORE, "^COMMIT", within=act.mark)
-    with pytest.raises(LOST):
-        act.act()
-    assert trap.sprung.is_set()
-    assert act.done() == 0
-    act.again()
-    assert act.done() == 1
-
-
-@each_transaction
-def test_a_connection_cut_after_the_commit_arrived_is_found_out_and_nothing_happens_twice(
-    name: str, hurt: Engine, engine: Engine, proxy: DatabaseProxy
-) -> None:
-    act = transactions.make(name, hurt, engine)
-    trap = proxy.set_trap(Action.CUT_AFTER, "^COMMIT", within=act.mark)
+    trap = proxy.set_trap(cut, "^COMMIT", within=act.mark)
     with pytest.raises(LOST):
         act.act()
     trap.wait()
-    assert act.done() == 1
+    assert act.done() == done
     act.again()
     assert act.done() == 1
 

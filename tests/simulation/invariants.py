@@ -193,9 +193,6 @@ class Always:
         if "outbox_events" in touched:
             self._look_at_outcomes()
 
-    def rolled_back(self) -> None:
-        self._touched.clear()
-
     def _look_at_rows(self) -> None:
         rows = self.world.database.rows(
             "SELECT nonce, change_id, status, body FROM nonce_requests WHERE nonce > ?", self._floor

@@ -5,12 +5,11 @@ everywhere in the same words. The doors of the workflow are in `tests/integratio
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
 from oldhost_sync import record_change, record_changes
@@ -30,13 +29,6 @@ from tests.integration.change_forms import (
 
 HOST = "oldhost"
 pytestmark = pytest.mark.mariadb
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    engine = create_engine(database_url)
-    yield engine
-    engine.dispose()
 
 
 def words_of(answer: httpx.Response) -> str:

@@ -51,24 +51,6 @@ def app(database_url: str) -> FastAPI:
     return app
 
 
-@pytest.fixture
-def address(app: FastAPI) -> Iterator[str]:
-    with served(app) as address:
-        yield address
-
-
-@pytest.fixture
-def shop(address: str) -> Iterator[httpx.Client]:
-    with a_client(address, "shop") as client:
-        yield client
-
-
-@pytest.fixture
-def anna(address: str) -> Iterator[httpx.Client]:
-    with a_client(address, "anna") as client:
-        yield client
-
-
 def test_a_change_is_recorded_for_the_host_in_the_path_and_no_other(shop: httpx.Client) -> None:
     key = {"Idempotency-Key": "k-1"}
     assert shop.post(f"/api/hosts/{NORTH}/changes", json=CHANGE, headers=key).status_code == 202

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +16,7 @@ from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.console.app import mount_console
-from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
+from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client
 
 
 @pytest.fixture
@@ -25,12 +24,6 @@ def app() -> FastAPI:
     """Without a database: it is known to be away at once."""
     database = Database(connect_for_api("mysql+pymysql://nobody@127.0.0.1:1/none"))
     return create_app(Dependencies(HOST, TOKENS, database, ScriptedWriter()), mount_console)
-
-
-@pytest.fixture
-def address(app: FastAPI) -> Iterator[str]:
-    with served(app) as address:
-        yield address
 
 
 def test_what_is_no_route_makes_the_metrics_no_larger(app: FastAPI, address: str, monkeypatch: Any) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
 from activities.submissions import record
@@ -29,13 +28,6 @@ SAYS = (
     f"{STATE_BYTES_MAX} bytes of JSON"
 )
 FULL = STATE_BYTES_MAX // PAYLOAD_BYTES_MAX
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    engine = create_engine(database_url)
-    yield engine
-    engine.dispose()
 
 
 def change(number: int, entity_id: str = "U", **more: Any) -> dict[str, Any]:

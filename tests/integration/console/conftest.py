@@ -16,9 +16,9 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.paths import SIGN_IN
-from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, one_plan, served, tell_of_a_failure
+from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, address, one_plan, tell_of_a_failure
 
-__all__ = ["one_plan"]  # a fixture of the API's tests
+__all__ = ["address", "one_plan"]  # fixtures of the API's tests
 
 # As workflows/status_report.py gives it.
 STATUS: dict[str, Any] = {
@@ -80,12 +80,6 @@ def an_app(database_url: str, writer: ScriptedWriter, options: ConsoleOptions | 
 @pytest.fixture
 def app(database_url: str, writer: FullWriter) -> FastAPI:
     return an_app(database_url, writer)
-
-
-@pytest.fixture
-def address(app: FastAPI) -> Iterator[str]:
-    with served(app) as address:
-        yield address
 
 
 @contextmanager

@@ -26,19 +26,6 @@ RANGE = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 OF_UNIT = "host = 'oldhost' AND entity_type = 'unit' AND entity_id = 'u1'"
 
 
-@pytest.fixture
-def world(mariadb_server: PrivateMariaDB) -> Iterator[MariaWorld]:
-    with mariadb_server.fresh_database() as engine:
-        yield MariaWorld(engine, 10.0)
-
-
-@pytest.fixture
-def epoch(world: MariaWorld) -> int:
-    epoch = world.ledger.take_over("test").epoch
-    world.ledger.adopt_first(epoch, 501)
-    return epoch
-
-
 @contextmanager
 def held(world: MariaWorld, *statements: str) -> Iterator[None]:
     """An application's transaction that holds what `statements` lock."""

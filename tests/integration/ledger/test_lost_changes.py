@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import event
@@ -12,24 +12,10 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.oldhost.errors import LedgerHalted
 from oldhost_sync.policy.changes import ChangeResult
 from tests.conformance.maria_world import MariaWorld
-from tests.conformance.private_mariadb import PrivateMariaDB
 
 pytestmark = pytest.mark.mariadb
 
 SetClock = Callable[[float], None]
-
-
-@pytest.fixture
-def world(mariadb_server: PrivateMariaDB) -> Iterator[MariaWorld]:
-    with mariadb_server.fresh_database() as engine:
-        yield MariaWorld(engine, 10.0)
-
-
-@pytest.fixture
-def epoch(world: MariaWorld) -> int:
-    epoch = world.ledger.take_over("test").epoch
-    world.ledger.adopt_first(epoch, 501)
-    return epoch
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ beside one another."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -26,12 +25,6 @@ from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import LOCK_WAITS, register
 
 pytestmark = pytest.mark.mariadb
-
-
-@pytest.fixture
-def world(mariadb_server: PrivateMariaDB) -> Iterator[MariaWorld]:
-    with mariadb_server.fresh_database() as engine:
-        yield MariaWorld(engine, 10.0)
 
 
 def first_epoch(world: MariaWorld) -> int:

@@ -27,7 +27,7 @@ from oldhost_sync.store.outbox import outstanding_changes
 from oldhost_sync.telemetry import RelayMetrics
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.relay.listening import Listener, lease_holder
-from tests.integration.store.writing import HOST, change_sql, recorded, register, rows
+from tests.integration.store.writing import HOST, change_sql, recorded, register, rows, write
 from workflows.messages import EnqueueBatch
 
 pytestmark = pytest.mark.mariadb
@@ -50,12 +50,6 @@ def scheduler_of(engine: Engine, owner: str = "one") -> Scheduler:
 def pruner_of(engine: Engine, **pace: Any) -> Pruner:
     transactions = Transactions(engine)
     return Pruner(transactions, Leadership(transactions, HOST, "one", 5.0), RelayPace(**pace), Conditions())
-
-
-def write(engine: Engine, unit: str, event_type: str = "unit_status_changed", **changes: Any) -> int:
-    change_id = recorded(engine, entity_id=unit, event_type=event_type, payload={}, **changes).change_id
-    assert change_id is not None
-    return change_id
 
 
 def add_relayed(engine: Engine, count: int) -> None:

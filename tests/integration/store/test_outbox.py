@@ -8,7 +8,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox import outstanding_changes
 from oldhost_sync.store.outbox.books import count_books
-from tests.integration.store.writing import HOST, change_sql, recorded, rows
+from tests.integration.store.writing import HOST, change_sql, rows, write
 
 pytestmark = pytest.mark.mariadb
 
@@ -22,12 +22,6 @@ def claim(engine: Engine, limit: int = 100, *, emergencies_only: bool = False) -
 def mark(engine: Engine, ids: list[int]) -> int:
     with engine.begin() as connection:
         return outstanding_changes.mark_relayed(connection, ids)
-
-
-def write(engine: Engine, unit: str, event_type: str = "unit_status_changed") -> int:
-    change_id = recorded(engine, entity_id=unit, event_type=event_type, payload={}).change_id
-    assert change_id is not None
-    return change_id
 
 
 def test_a_claim_is_the_oldest_of_all_classes_in_id_order(engine: Engine) -> None:

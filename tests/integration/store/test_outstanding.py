@@ -12,17 +12,11 @@ from oldhost_sync.store.outbox import outstanding_changes
 from oldhost_sync.store.outbox.outstanding_changes import IdPage, mark_relayed
 from oldhost_sync.store.read.dead_letters import HELD_COUNTED_MAX, list_dead_letters
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import HOST, change_sql, recorded
+from tests.integration.store.writing import HOST, change_sql, recorded, write
 
 pytestmark = pytest.mark.mariadb
 
 X = EntityKey("unit", "x")
-
-
-def write(engine: Engine, unit: str, event_type: str = "unit_status_changed") -> int:
-    change_id = recorded(engine, entity_id=unit, event_type=event_type).change_id
-    assert change_id is not None
-    return change_id
 
 
 def mark(engine: Engine, ids: list[int]) -> None:

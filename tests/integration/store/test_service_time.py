@@ -34,29 +34,19 @@ def test_it_is_the_time_from_the_answer_before_to_its_own(engine: Engine) -> Non
     assert usual(engine) == 400.0
 
 
-def test_after_a_rest_it_is_the_time_from_the_mark(engine: Engine) -> None:
-    sent(engine, 1, 100, 400)
-    change_sql(engine, "UPDATE nonce_requests SET sent_at = completed_at - INTERVAL 250000 MICROSECOND")
-    assert usual(engine) == 250.0
-
-
-def test_what_was_lost_and_sent_again_says_nothing(engine: Engine) -> None:
-    sent(engine, 1, 100, 400)
-    change_sql(
-        engine,
-        "UPDATE nonce_requests SET sends = 2, completed_at = completed_at + INTERVAL 1 HOUR WHERE nonce MOD 3 = 0",
-    )
-    assert usual(engine) == 400.0
-
-
-def test_an_hour_of_slowness_is_not_usual(engine: Engine) -> None:
-    sent(engine, 1, 20_000, 400)
-    change_sql(
-        engine,
-        "UPDATE nonce_requests SET completed_at = completed_at + INTERVAL (nonce - 17000) * 3 SECOND "
-        "WHERE nonce > 17000",
-    )
-    assert usual(engine) == 400.0
+@pytest.mark.parametrize(
+    ("many", "then", "usual_ms"),
+    [
+        (100, "sent_at = completed_at - INTERVAL 250000 MICROSECOND", 250.0),
+        (100, "sends = 2, completed_at = completed_at + INTERVAL 1 HOUR WHERE nonce MOD 3 = 0", 400.0),
+        (20_000, "completed_at = completed_at + INTERVAL (nonce - 17000) * 3 SECOND WHERE nonce > 17000", 400.0),
+    ],
+    ids=["after a rest from the mark", "sent again: not counted", "an hour of slowness is not usual"],
+)
+def test_a_rest_and_a_few_slow_ones_count_for_nothing(engine: Engine, many: int, then: str, usual_ms: float) -> None:
+    sent(engine, 1, many, 400)
+    change_sql(engine, f"UPDATE nonce_requests SET {then}")
+    assert usual(engine) == usual_ms
 
 
 def test_of_a_few_operations_nothing_is_usual(engine: Engine) -> None:

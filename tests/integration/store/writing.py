@@ -42,6 +42,13 @@ def recorded(engine: Engine, **changes: Any) -> RecordedChange:
     return run_in_transaction(engine, lambda connection: record(connection, **changes))
 
 
+def write(engine: Engine, unit: str, event_type: str = "unit_status_changed", **changes: Any) -> int:
+    """Record a change of this unit; gives its id."""
+    change_id = recorded(engine, entity_id=unit, event_type=event_type, payload={}, **changes).change_id
+    assert change_id is not None
+    return change_id
+
+
 def rows(engine: Engine, sql: str, **values: Any) -> list[dict[str, Any]]:
     with engine.connect() as connection:
         return [dict(row._mapping) for row in connection.exec_driver_sql(sql, values)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,10 @@ import pytest
 from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from tests.faults.product import Product
-from tests.integration.activities.webhook import Webhook, serving
+from tests.integration.activities.webhook import Webhook
 from tests.integration.system.changes import record
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.processes, pytest.mark.slow]
-
-
-@pytest.fixture
-def webhook() -> Iterator[Webhook]:
-    with serving() as webhook:
-        yield webhook
 
 
 def test_a_relay_posts_what_is_wrong_while_no_worker_runs_and_temporal_is_away(

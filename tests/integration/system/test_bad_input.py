@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from oldhost_sync.temporal.client import start_writer, writer_handle, writer_policy
 from oldhost_sync.temporal.writer_client import WriterClient
 from tests.faults.product import Product
-from tests.integration.activities.webhook import Webhook, serving
+from tests.integration.activities.webhook import Webhook
 from tests.integration.system.changes import record
 from workflows.messages import OperatorAct
 
@@ -22,12 +21,6 @@ pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, 
 
 HALF = "x\ud800"
 GOOD = {"entity_type": "unit", "entity_id": "U1", "event_type": "checked_in", "payload": {}}
-
-
-@pytest.fixture
-def webhook() -> Iterator[Webhook]:
-    with serving() as webhook:
-        yield webhook
 
 
 async def send_half_characters(client: Client, host: str) -> None:
