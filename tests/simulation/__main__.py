@@ -64,19 +64,19 @@ def replay(seed: int, console: Console, *, quiet: bool) -> int:
     return 1 if verdict.violations else 0
 
 
-class Said:
+class ProgressLines:
     """Progress for a log: a line a minute."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console, self._total = console, total
         self._done = 0
-        self._began = self._told = time.monotonic()
+        self._began = self._printed_at = time.monotonic()
 
-    def one_more(self) -> None:
+    def finished_one(self) -> None:
         self._done += 1
         now = time.monotonic()
-        if now - self._told >= LINE_EVERY_S:
-            self._told = now
+        if now - self._printed_at >= LINE_EVERY_S:
+            self._printed_at = now
             rate = self._done / (now - self._began) * 60
             left = (self._total - self._done) / rate
             self._console.print(
@@ -85,21 +85,21 @@ class Said:
 
 
 def play_many(seeds: range, workers: int, console: Console, *, quiet: bool, stop_at_first: bool = False) -> Corpus:
-    said = Said(console, len(seeds))
+    lines = ProgressLines(console, len(seeds))
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=quiet) as progress:
         task = progress.add_task("seeds", total=len(seeds))
 
-        def each(verdict: Verdict) -> None:
+        def finished(verdict: Verdict) -> None:
             progress.advance(task)
             if not quiet and not console.is_terminal:
-                said.one_more()
+                lines.finished_one()
             if verdict.violations:
                 progress.console.print(
                     f"{verdict.violations[0]}\n  replay: {replay_command(verdict.seed)}", markup=False
                 )
 
-        return simulate(seeds, workers, each, stop_at_first=stop_at_first)
+        return simulate(seeds, workers, finished, stop_at_first=stop_at_first)
 
 
 def show(corpus: Corpus, console: Console) -> None:

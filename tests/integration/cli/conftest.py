@@ -18,8 +18,8 @@ from oldhost_sync.stack.servers import Stack, StackPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """How a command ended and what it said."""
+class CommandResult:
+    """How a command ended and what it printed."""
 
     code: int
     out: str
@@ -30,7 +30,7 @@ class Said:
         return json.loads(self.out)
 
 
-Command = Callable[..., Said]
+Command = Callable[..., CommandResult]
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +74,10 @@ def surroundings(stack: Stack, monkeypatch: pytest.MonkeyPatch, tmp_path_factory
 def command(surroundings: None, capsys: pytest.CaptureFixture[str]) -> Command:
     """`command("status", "--json")` runs it and gives what it said."""
 
-    def call(*arguments: str) -> Said:
+    def call(*arguments: str) -> CommandResult:
         capsys.readouterr()
         code = run(arguments)
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
+        printed = capsys.readouterr()
+        return CommandResult(code, printed.out, printed.err)
 
     return call

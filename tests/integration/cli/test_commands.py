@@ -30,7 +30,7 @@ from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.schema_migration import migrate
 from tests.faults.product import ROOT
-from tests.integration.cli.conftest import Command, Said
+from tests.integration.cli.conftest import Command, CommandResult
 from tests.monitoring.alert_rules import rules
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes]
@@ -47,7 +47,7 @@ def until(look: Callable[[], Any], what: str) -> Any:
     return found
 
 
-def submitted(command: Command, entity: str, event: str, payload: dict[str, Any], key: str) -> Said:
+def submitted(command: Command, entity: str, event: str, payload: dict[str, Any], key: str) -> CommandResult:
     return command("submit", "--entity", entity, "--event", event, "--payload", json.dumps(payload), "--key", key)
 
 
