@@ -64,8 +64,8 @@ def create_app(dependencies: Dependencies, *more: Callable[[FastAPI, Dependencie
     async def lifespan(served: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(dependencies.close)
-            for each in (served, *served.state.others):
-                await stack.enter_async_context(each.state.kept())
+            for application in (served, *served.state.others):
+                await stack.enter_async_context(application.state.kept())
             yield
 
     app = FastAPI(

@@ -57,11 +57,11 @@ class _RefusedError(Exception):
 
 def is_host(value: bytes) -> bool:
     """Whether `value` is valid in a Host header."""
-    found = _HOST.fullmatch(value)
-    if not found or len(value) > _NAME_LENGTH_MAX or int(found["port"] or 0) > _PORT_MAX:
+    parts = _HOST.fullmatch(value)
+    if not parts or len(value) > _NAME_LENGTH_MAX or int(parts["port"] or 0) > _PORT_MAX:
         return False
     try:
-        return found["version_6"] is None or IPv6Address(found["version_6"].decode()) is not None
+        return parts["version_6"] is None or IPv6Address(parts["version_6"].decode()) is not None
     except ValueError:
         return False
 

@@ -126,9 +126,9 @@ class Database:
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._threads, fn, self._engine)
         future.add_done_callback(self._ended)
-        for each in places:
+        for place in places:
             # The thread is free when its function has ended, which may be after its request gave up.
-            future.add_done_callback(partial(_release, each))
+            future.add_done_callback(partial(_release, place))
         if await is_silent(future, http_limits.DATABASE_ANSWER_SECONDS_MAX):
             self.notice_silence()
             raise CommitUncertain("the database does not answer")

@@ -65,7 +65,7 @@ class ApiMiddleware:
         self._quotas = dependencies.quotas
         self._strangers = AnonymousRateLimit()
         self._reading = ReadingPace()
-        self._headers = (*_ALWAYS, _NO_STORE, _CONTENT_POLICY, *(each for door in doors for each in door.headers))
+        self._headers = (*_ALWAYS, _NO_STORE, _CONTENT_POLICY, *(header for door in doors for header in door.headers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

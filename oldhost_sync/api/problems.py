@@ -81,8 +81,8 @@ class Problem(Exception):  # noqa: N818 - the standard's word
         self.status = status
         self.kind = kind
         self.headers = dict(headers or {})
-        said = {"type": TYPE_PREFIX + kind, "title": title, "status": status, "detail": detail, "action": action}
-        self.content: dict[str, object] = said | more
+        content = {"type": TYPE_PREFIX + kind, "title": title, "status": status, "detail": detail, "action": action}
+        self.content: dict[str, object] = content | more
 
 
 def unavailable(kind: str, title: str, detail: str, action: str, *, retry_after: int = 1, **more: object) -> Problem:
@@ -206,11 +206,13 @@ def _invalid(errors: Sequence[Mapping[str, str]], action: str) -> Problem:
 
 def fields_invalid(errors: Sequence[ErrorDetails] | Sequence[Any], place: str | None = None) -> Problem:
     """Pydantic's errors without the input, which may hold personal data."""
-    found = [
+    faults = [
         {"field": ".".join(map(str, ([place] if place else []) + list(error["loc"]))), "message": _message(error)}
         for error in errors[:20]
     ]
-    return _invalid(found, "Correct the fields listed in `errors` and send it again; GET /openapi.json describes them.")
+    return _invalid(
+        faults, "Correct the fields listed in `errors` and send it again; GET /openapi.json describes them."
+    )
 
 
 def _message(error: Any) -> str:
@@ -223,7 +225,7 @@ def _message(error: Any) -> str:
 
 def invalid_change(error: InvalidChange, place: str = "") -> Problem:
     """`place`: where in the request the change is."""
-    return field_invalid(".".join(each for each in (place, error.field) if each) or "change", str(error))
+    return field_invalid(".".join(part for part in (place, error.field) if part) or "change", str(error))
 
 
 def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Problem:

@@ -71,11 +71,11 @@ class RequestTracer:
             self.tracer.record(partial(self._spans, request, scope, status, self.tracer.now_ns()))
 
     def _spans(self, request: RequestUnderWay, scope: Scope, status: int, end_ns: int) -> Iterator[Span]:
-        found = (
+        traces = (
             (ref, self.tracer.trace_of(self.host, ref.change_id, ref.accepted_at_ms))
             for ref in request.noted.refs.values()
         )
-        traced = [(ref, trace) for ref, trace in found if trace is not None]
+        traced = [(ref, trace) for ref, trace in traces if trace is not None]
         own = self._request_span(request, scope, status, end_ns, [trace for _, trace in traced])
         if own is not None:
             yield own

@@ -143,7 +143,7 @@ async def understood_query(request: Request) -> None:
 def _parameters(dependant: Dependant) -> frozenset[str]:
     """The query parameters of a route, including those of its dependencies."""
     own = frozenset(field.alias for field in dependant.query_params)
-    return own.union(*(_parameters(each) for each in dependant.dependencies))
+    return own.union(*(_parameters(dependency) for dependency in dependant.dependencies))
 
 
 # ------------------------------------------------------------------------------------------ idempotency key and cursors
@@ -233,10 +233,10 @@ def feed_cursor(cursor: FeedCursor) -> str:
 
 def read_feed_cursor(text: str) -> FeedCursor:
     """Raises 422 for what is no cursor."""
-    found = _FEED_CURSOR.fullmatch(text)
-    if found is None or int(found[2]) > END_US:
+    parts = _FEED_CURSOR.fullmatch(text)
+    if parts is None or int(parts[2]) > END_US:
         raise _no_cursor("since")
-    return FeedCursor(int(found[1]), int(found[2]), int(found[3]))
+    return FeedCursor(int(parts[1]), int(parts[2]), int(parts[3]))
 
 
 def _no_cursor(field: str) -> Problem:

@@ -173,8 +173,8 @@ def judge(sight: Observations) -> Situation:
     state = sight.writer.get("state", "")
     if stalled := _stalled(sight):
         return stalled
-    found = _sending(sight) if state == Word.SENDING else _waiting(sight, state)
-    return replace(found, since=_since(sight, found.word))
+    situation = _sending(sight) if state == Word.SENDING else _waiting(sight, state)
+    return replace(situation, since=_since(sight, situation.word))
 
 
 def _without_database(sight: Observations) -> Situation:
@@ -193,12 +193,12 @@ def _without_writer(sight: Observations, stops: tuple[Stop, ...]) -> Situation:
         # What Temporal says of a worker that is gone differs from one look to the next; its own last report does not.
         why, step, silent_since = silence.why, silence.step, silence.since
     elif workers:
-        last = max(workers, key=lambda each: each.seen_at)
+        last = max(workers, key=lambda worker: worker.seen_at)
         why = f"{why} Worker {last.name} was at work at {instant(last.seen_at)}."
         # Temporal notices a missing worker before its reports are overdue.
         silent_since = last.seen_at if sight.writer_away_kind == "no-worker" else None
-    known = (_opened(sight.condition, _NO_WRITER_ALERTS), silent_since, sight.writer_away_since)
-    since = min((each for each in known if each is not None), default=None)
+    begins = (_opened(sight.condition, _NO_WRITER_ALERTS), silent_since, sight.writer_away_since)
+    since = min((begin for begin in begins if begin is not None), default=None)
     return Situation(Word.NO_WRITER, Tone.BAD, _with_decision(why, sight), step, since, also=stops)
 
 
@@ -271,7 +271,7 @@ def _with_decision(why: str, sight: Observations) -> str:
 def _sending(sight: Observations) -> Situation:
     """The writer sends; the worst open alert, if there is one, decides the next step."""
     writer = sight.writer or {}
-    alerts = [each for each in (sight.condition.alerts if sight.condition else ()) if each.severity != "info"]
+    alerts = [alert for alert in (sight.condition.alerts if sight.condition else ()) if alert.severity != "info"]
     if writer["waiting"] or writer["in_flight"]:
         why = "Operations are being sent to OldHost, in order."
     else:
@@ -303,10 +303,10 @@ def _at_risk(forecast: dict[str, Any]) -> Situation | None:
 def _stalled(sight: Observations) -> Situation | None:
     """Nothing has got through for a while, says an open alert, and why: that counts, not what is tried just now."""
     opened = sight.condition.alerts if sight.condition else ()
-    alerts = [each for each in opened if each.kind in _STALLS and each.severity == "critical"]
+    alerts = [alert for alert in opened if alert.kind in _STALLS and alert.severity == "critical"]
     if not alerts:
         return None
-    first = min(alerts, key=lambda each: _STALLS.index(each.kind))
+    first = min(alerts, key=lambda alert: _STALLS.index(alert.kind))
     why = _with_decision(_sentence(first.message), sight)
     return Situation(Word.WAITING, Tone.BAD, why, KINDS[first.kind].next_step, first.created_at)
 

@@ -153,6 +153,6 @@ class SituationReader:
             condition=condition.value,
             status=status.value,
             upcoming=upcoming.value,
-            troubles=tuple(dict.fromkeys(each.trouble for each in (writer, condition, status) if each.trouble)),
+            troubles=tuple(dict.fromkeys(seen.trouble for seen in (writer, condition, status) if seen.trouble)),
             lanes=lanes or {},
         )

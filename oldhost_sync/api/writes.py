@@ -111,7 +111,7 @@ class GroupCommit:
         self._transaction = asyncio.create_task(self._record(group)) if group else None
 
     async def _record(self, group: Sequence[_Waiting]) -> None:
-        fn = partial(_record_together, changes=[each.change for each in group])
+        fn = partial(_record_together, changes=[entry.change for entry in group])
         results: Sequence[RecordedChange | Exception | None]
         try:
             results = await self._database.work(fn, one_at_a_time=True)
@@ -183,7 +183,7 @@ def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = 
     """202. The first request and every repetition get the same bytes, whatever happened to the change in between."""
     content = accepted_fields(change)
     if changes:
-        content["changes"] = [accepted_fields(each) for each in changes]
+        content["changes"] = [accepted_fields(entry) for entry in changes]
     headers = {"Idempotency-Replayed": "true"} if change.duplicate else None
     return Response(json.dumps(content, separators=(",", ":")), 202, headers, "application/json")
 

@@ -101,7 +101,7 @@ class AnonymousRateLimit:
         """Reserve the next place of `address`; returns the seconds to wait for it."""
         now = self._clock()
         if len(self._busy_until) >= http_limits.STRANGERS_KEPT:
-            self._busy_until = {each: until for each, until in self._busy_until.items() if until > now}
+            self._busy_until = {known: until for known, until in self._busy_until.items() if until > now}
         ahead = http_limits.STRANGERS_AT_ONCE / http_limits.STRANGERS_PER_SECOND
         until = max(now, self._busy_until.get(address, now)) + 1 / http_limits.STRANGERS_PER_SECOND
         self._busy_until[address] = until = min(until, now + ahead + http_limits.STRANGER_WAIT_SECONDS_MAX)

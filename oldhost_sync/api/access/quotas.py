@@ -127,8 +127,9 @@ class QuotaKeeper:
         return bool(self._emergencies_for_later(changes))
 
     def _emergencies_for_later(self, changes: Sequence[Acceptable]) -> list[tuple[Acceptable, datetime]]:
-        known = self._emergencies if self.quotas.emergencies else frozenset()
-        return [(each, each.not_before) for each in changes if each.not_before and each.event_type in known]
+        emergencies = self._emergencies if self.quotas.emergencies else frozenset()
+        later = [(change, change.not_before) for change in changes if change.not_before]
+        return [(change, due_at) for change, due_at in later if change.event_type in emergencies]
 
     def _spend(self, caller: Caller, counts: dict[What, int]) -> Problem | None:
         token, now = self._token(caller.name), self._clock()

@@ -147,15 +147,15 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def public_paths(app: FastAPI) -> frozenset[str]:
     """The paths that need no token. Raises ValueError for a route that does not state its roles."""
-    found: list[str] = []
+    paths: list[str] = []
     for route in app.routes:
         roles = (route.openapi_extra or {}).get(ROLES_KEY) if isinstance(route, APIRoute) else None
         if roles is None:
             raise ValueError(f"{route!r} does not say who may call it: use access(…) or public()")
         if not roles:
             assert isinstance(route, APIRoute)
-            found.append(route.path)
-    return frozenset(found)
+            paths.append(route.path)
+    return frozenset(paths)
 
 
 # ---------------------------------------------------------------------------------------------------------------- doors
@@ -255,9 +255,9 @@ _OUR_STEPS = frozenset({
 })  # fmt: skip
 
 
-def seen_by(caller: Caller, found: T) -> T:
+def seen_by(caller: Caller, view: T) -> T:
     """`found` (a view or a list of views) as `caller` may see it."""
-    return _reduced(found) if caller.role is Role.VIEWER else found
+    return _reduced(view) if caller.role is Role.VIEWER else view
 
 
 def refuse_search_in_words(caller: Caller, wanted: str | None) -> None:
@@ -266,15 +266,15 @@ def refuse_search_in_words(caller: Caller, wanted: str | None) -> None:
         raise forbidden(caller.role, OPERATORS)
 
 
-def _reduced(found: Any) -> Any:
-    if isinstance(found, list | tuple):
-        return type(found)(_reduced(each) for each in found)
-    if isinstance(found, Mapping):
-        return {name: _field(name, value, found.get("step")) for name, value in found.items()}
-    if not is_dataclass(found) or isinstance(found, type):
-        return found
-    values = {each.name: getattr(found, each.name) for each in fields(found) if each.init}
-    return replace(found, **{name: _field(name, value, values.get("step")) for name, value in values.items()})
+def _reduced(view: Any) -> Any:
+    if isinstance(view, list | tuple):
+        return type(view)(_reduced(part) for part in view)
+    if isinstance(view, Mapping):
+        return {name: _field(name, value, view.get("step")) for name, value in view.items()}
+    if not is_dataclass(view) or isinstance(view, type):
+        return view
+    values = {part.name: getattr(view, part.name) for part in fields(view) if part.init}
+    return replace(view, **{name: _field(name, value, values.get("step")) for name, value in values.items()})
 
 
 def _field(name: str, value: Any, step: Any) -> Any:

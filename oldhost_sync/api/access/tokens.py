@@ -52,16 +52,16 @@ class _Index:
         self._key = secrets.token_bytes(MAC_KEY_BYTES)
         self._by_mac: dict[bytes, _Known] = {}
         self._by_name: dict[str, list[_Known]] = {}
-        for each in tokens:
-            if host is None or each.is_for(host):
-                caller = Caller(each.name, each.role, fingerprint=each.fingerprint)
-                known = _Known(bytes.fromhex(each.sha256_hex), each, caller)
+        for token in tokens:
+            if host is None or token.is_for(host):
+                caller = Caller(token.name, token.role, fingerprint=token.fingerprint)
+                known = _Known(bytes.fromhex(token.sha256_hex), token, caller)
                 self._by_mac[self._mac(known.digest)] = known
-                self._by_name.setdefault(each.name, []).append(known)
+                self._by_name.setdefault(token.name, []).append(known)
 
     def of_digest(self, digest: bytes) -> _Known | None:
-        found = self._by_mac.get(self._mac(digest))
-        return found if found is not None and hmac.compare_digest(found.digest, digest) else None
+        known = self._by_mac.get(self._mac(digest))
+        return known if known is not None and hmac.compare_digest(known.digest, digest) else None
 
     def of_name(self, name: str) -> Sequence[_Known]:
         return self._by_name.get(name, ())
@@ -94,32 +94,32 @@ class Tokens:
             self._known = lambda: index
         else:
             watched = WatchedFile(
-                file, lambda each: _Index(all_tokens(of_settings, each), host), "SYNC_API_TOKENS_FILE", clock=clock
+                file, lambda more: _Index(all_tokens(of_settings, more), host), "SYNC_API_TOKENS_FILE", clock=clock
             )
             self._known = watched.value
         self._used: dict[bytes, str] = {}
 
     def identify(self, authorization: bytes | None) -> Caller | None:
         """The caller for an `Authorization` header; None if it has no known and valid token."""
-        found = self._find(authorization)
-        if found is None or found.token.has_expired(self._now()):
+        known = self._find(authorization)
+        if known is None or known.token.has_expired(self._now()):
             return None
-        self._used[found.token.fingerprint] = found.token.name
-        return found.caller
+        self._used[known.token.fingerprint] = known.token.name
+        return known.caller
 
     def why_refused(self, authorization: bytes | None) -> str:
         """Why :meth:`identify` returned None; reveals nothing of a secret."""
         if not authorization:
             return "no token"
-        found = self._find(authorization)
-        return "an unknown token" if found is None else f"the token of {found.token.name}, which has expired"
+        known = self._find(authorization)
+        return "an unknown token" if known is None else f"the token of {known.token.name}, which has expired"
 
     def owner(self, name: str, fingerprint: bytes) -> Caller | None:
         """The caller whose token has this name and fingerprint; None if it was removed, replaced, or has expired."""
-        for each in self._known().of_name(name):
-            same = hmac.compare_digest(each.token.fingerprint, fingerprint)
-            if same and not each.token.has_expired(self._now()):
-                return each.caller
+        for known in self._known().of_name(name):
+            same = hmac.compare_digest(known.token.fingerprint, fingerprint)
+            if same and not known.token.has_expired(self._now()):
+                return known.caller
         return None
 
     def knows(self, name: str) -> bool:

@@ -69,11 +69,11 @@ class RuleRoutes:
     async def list(self) -> Rules:
         """The rules in force; an event type without a rule is TXN."""
         host = self._dependencies.host
-        found = await self._dependencies.database.run(lambda connection: rules_of(connection, host))
+        classes = await self._dependencies.database.run(lambda connection: rules_of(connection, host))
         return Rules(
             rules=[
-                Rule(event_type=event_type, priority_class=each, default=default_class(event_type))
-                for event_type, each in found.items()
+                Rule(event_type=event_type, priority_class=cls, default=default_class(event_type))
+                for event_type, cls in classes.items()
             ]
         )
 
@@ -123,13 +123,13 @@ class AuditRoutes:
         limit: Limit = http_limits.PAGE_DEFAULT,
     ) -> AuditPage:
         before_id, host = read_number_cursor(cursor), self._dependencies.host
-        found = await self._dependencies.database.run(
+        acts = await self._dependencies.database.run(
             lambda connection: list_acts(
                 connection, host, limit=limit + 1, before_id=before_id, action=action, change_id=change_id
             )
         )
-        page = found[:limit]
-        return AuditPage(entries=page, next_cursor=str(page[-1].act_id) if len(found) > limit else None)
+        page = acts[:limit]
+        return AuditPage(entries=page, next_cursor=str(page[-1].act_id) if len(acts) > limit else None)
 
 
 Minutes = Annotated[
@@ -190,9 +190,9 @@ class UsageRoutes:
     async def list(self, minutes: Minutes = 10) -> UsageOfTokens:
         """The sum over all API processes, up to one second old. Changes that bypass the API have no token."""
         host = self._dependencies.host
-        found = await self._dependencies.database.run(lambda connection: usage_of_tokens(connection, host, minutes))
+        rows = await self._dependencies.database.run(lambda connection: usage_of_tokens(connection, host, minutes))
         return UsageOfTokens(
             minutes=minutes,
             quotas=QuotasOfATokenAMinute(**asdict(self._dependencies.quotas.quotas)),
-            tokens=[TokenUsed(token=each.token, **asdict(each.usage)) for each in found],
+            tokens=[TokenUsed(token=row.token, **asdict(row.usage)) for row in rows],
         )

@@ -93,7 +93,7 @@ class AlertRoutes:
     ) -> AlertPage:
         before_id = read_number_cursor(cursor)
         host = self._dependencies.host
-        found = await self._dependencies.database.run(
+        alerts = await self._dependencies.database.run(
             lambda connection: list_alerts(
                 connection,
                 host,
@@ -103,8 +103,8 @@ class AlertRoutes:
                 before_id=before_id,
             )
         )
-        page = [_shown(each) for each in found[:limit]]
-        return AlertPage(alerts=page, next_cursor=str(page[-1].alert_id) if len(found) > limit else None)
+        page = [_shown(alert) for alert in alerts[:limit]]
+        return AlertPage(alerts=page, next_cursor=str(page[-1].alert_id) if len(alerts) > limit else None)
 
     async def acknowledge(self, request: Request, alert_id: AlertId) -> Alert:
         """Records that you are looking after it. The alert stays open, and it is reported again if it gets worse."""
@@ -135,8 +135,8 @@ async def act_on_alert(
     act, host = ALERT_ACTS[action], dependencies.host
     done = await dependencies.database.run(lambda connection: act(connection, host, alert_id, operator, reason))
     if done.alert is None:
-        found = "GET /api/alerts lists the alerts."
-        raise Problem(404, "unknown-alert", "There is no such alert", f"No alert has the id {alert_id}.", found)
+        step = "GET /api/alerts lists the alerts."
+        raise Problem(404, "unknown-alert", "There is no such alert", f"No alert has the id {alert_id}.", step)
     if done.refused:
         title = "This is not possible for this alert now"
         raise Problem(409, "alert-refused", title, f"Not done: {done.refused}.", f"See {runbook(done.alert.kind)}.")

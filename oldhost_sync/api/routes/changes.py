@@ -243,12 +243,12 @@ class ChangeRoutes:
         An application can only ask for its own changes: one that another token made is not found.
         """
         host = self._dependencies.host
-        found = await self._dependencies.database.run(
+        fate = await self._dependencies.database.run(
             lambda connection: change_status.find_fate(connection, host, idempotency_key)
         )
-        if found is None or not may_see(caller_of(request), found.source):
+        if fate is None or not may_see(caller_of(request), fate.source):
             raise _unknown()
-        return seen_by(caller_of(request), found)
+        return seen_by(caller_of(request), fate)
 
     async def cancel(self, request: Request, idempotency_key: KeyInPath) -> Cancelled:
         """Possible until the change is due. An application can cancel its own changes, an operator any. It is recorded
@@ -291,10 +291,10 @@ class ChangeRoutes:
 
 def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: Caller) -> datetime:
     """Returns when it was cancelled, now or earlier. Raises a Problem: 403, 404 or 409."""
-    found = change_status.find_fate(connection, host, idempotency_key)
-    if found is None or not may_see(caller, found.source):
+    fate = change_status.find_fate(connection, host, idempotency_key)
+    if fate is None or not may_see(caller, fate.source):
         raise _unknown()
-    if caller.role is not Role.OPS and not owns(caller, found.source):
+    if caller.role is not Role.OPS and not owns(caller, fate.source):
         raise Problem(
             403,
             "not-yours",
@@ -338,8 +338,8 @@ def _feed_answer(page: change_feed.FeedPage, if_none_match: str | None) -> Respo
 
 def _matches(tag: str, if_none_match: str) -> bool:
     """RFC 9110, 13.1.2: any tag of the list matches by weak comparison, or the header is `*`."""
-    given = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]
-    return tag in given or given == ["*"]
+    etags = [etag.strip().removeprefix("W/") for etag in if_none_match.split(",")]
+    return tag in etags or etags == ["*"]
 
 
 def _next_poll(page: change_feed.FeedPage) -> int:
@@ -508,7 +508,7 @@ class BatchRoutes:
                 raise commit_uncertain(idempotency_keys=batch.keys) from None
         if all(isinstance(result, TransactionContended) for result in results):
             raise of_store_error(results[0])  # type: ignore[arg-type]
-        refused = [each for each in results if isinstance(each, TransactionContended | DatabaseUnavailable)]
+        refused = [result for result in results if isinstance(result, TransactionContended | DatabaseUnavailable)]
         if refused:
             request.scope[PROBLEM_KEY] = of_store_error(refused[0])
         return _answer(batch, results)

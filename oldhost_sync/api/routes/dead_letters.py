@@ -215,27 +215,27 @@ class DeadLetterRoutes:
         after_id = read_number_cursor(cursor) or 0
         host = self._dependencies.host
         if group is None:
-            found = await self._dependencies.database.run(
+            letters = await self._dependencies.database.run(
                 lambda connection: list_dead_letters(connection, host, after_id=after_id, limit=limit + 1)
             )
         else:
-            found = await self._dependencies.database.run(
+            letters = await self._dependencies.database.run(
                 lambda connection: dead_letters_of(
                     connection,
                     host,
                     ids_of_group(connection, host, group, after_id=after_id, limit=limit + 1),
                 )
             )
-        page = [DeadLetter(**seen_by(caller_of(request), letter)) for letter in found[:limit]]
-        return DeadLetterPage(dead_letters=page, next_cursor=str(page[-1].change_id) if len(found) > limit else None)
+        page = [DeadLetter(**seen_by(caller_of(request), letter)) for letter in letters[:limit]]
+        return DeadLetterPage(dead_letters=page, next_cursor=str(page[-1].change_id) if len(letters) > limit else None)
 
     async def groups(self, request: Request) -> LetterGroups:
         """Largest group first, at most 50; reasons that differ only in numbers form one group. At most 5,000 letters
         are read. All letters, whatever their group, are in `GET /api/dead-letters`.
         """
         host = self._dependencies.host
-        found = await self._dependencies.database.run(lambda connection: list_groups(connection, host))
-        return seen_by(caller_of(request), found)
+        groups = await self._dependencies.database.run(lambda connection: list_groups(connection, host))
+        return seen_by(caller_of(request), groups)
 
     async def retry(self, request: Request, change_id: ChangeId) -> ActionResult:
         """It is sent again in its turn, followed by the changes held behind it."""
@@ -300,15 +300,15 @@ class DeadLetterRoutes:
         if (body.change_ids is None) == (body.group is None):
             raise field_invalid("body.change_ids", "give either change_ids or group")
         if body.group is not None:
-            done = await decide_group(
+            result = await decide_group(
                 self._dependencies, operator, action, group=body.group, up_to=body.up_to, reason=body.reason
             )
         else:
-            done = await decide_letters(
+            result = await decide_letters(
                 self._dependencies, operator, action, change_ids=body.change_ids or [], reason=body.reason
             )
-        decided = sum(each.done for each in done.decisions)
-        return LettersDecided(action=action, operator=operator.name, decided=decided, **asdict(done))
+        decided = sum(decision.done for decision in result.decisions)
+        return LettersDecided(action=action, operator=operator.name, decided=decided, **asdict(result))
 
 
 # ------------------------------------------------------------------------------------------------------------ decisions
@@ -343,13 +343,13 @@ _UNDECIDED = ("DEAD", WAITS_APART)
 
 def choose(connection: Connection, host: str, change_ids: Sequence[int]) -> list[tuple[int, str | None, bool]]:
     """For each id, in order and without duplicates: its fate so far, and whether the change exists."""
-    found = []
+    outcomes = []
     for change_id in dict.fromkeys(change_ids):
         exists, outcome = find_outcome(connection, host, change_id)
         if exists and outcome is None and waits_apart(connection, host, change_id):
             outcome = WAITS_APART
-        found.append((change_id, outcome, exists))
-    return found
+        outcomes.append((change_id, outcome, exists))
+    return outcomes
 
 
 async def decide_group(
@@ -385,7 +385,7 @@ async def decide_letters(
             message, done = await dependencies.writer.update(action, request), True
         except Problem as problem:
             if problem.status != HTTPStatus.CONFLICT:
-                if not any(each.done for each in decided.decisions):
+                if not any(decision.done for decision in decided.decisions):
                     raise
                 decided.left, decided.stopped = len(chosen) - place, str(problem.content["detail"])
                 break

@@ -127,42 +127,42 @@ class OutboxRoutes:
         before_id = read_number_cursor(cursor)
         host, chosen, caller = self._dependencies.host, wanted.filter(), caller_of(request)
         refuse_search_in_words(caller, chosen.answer)
-        found = await self._dependencies.database.run(
+        page = await self._dependencies.database.run(
             lambda connection: list_changes(connection, host, chosen, before_id=before_id, limit=limit)
         )
-        next_cursor = None if found.next_before is None else str(found.next_before)
-        return ChangePage(changes=seen_by(caller, found.changes), next_cursor=next_cursor)
+        next_cursor = None if page.next_before is None else str(page.next_before)
+        return ChangePage(changes=seen_by(caller, page.changes), next_cursor=next_cursor)
 
     async def scheduled(self, cursor: Cursor = None, limit: Limit = http_limits.PAGE_DEFAULT) -> ScheduledPage:
         """Changes that are neither recorded nor cancelled yet; `DELETE /api/changes/{idempotency_key}` cancels one."""
         host, after = self._dependencies.host, read_scheduled_cursor(cursor)
-        found, end = await self._dependencies.database.run(
+        changes, end = await self._dependencies.database.run(
             lambda connection: list_scheduled(connection, host, limit=limit, after=after)
         )
         return ScheduledPage(
-            scheduled=[ScheduledChange(**each) for each in found],
+            scheduled=[ScheduledChange(**change) for change in changes],
             next_cursor=None if end is None else scheduled_cursor(end),
         )
 
     async def change(self, request: Request, change_id: ChangeId) -> Fate:
         """Like `GET /api/changes/{idempotency_key}`."""
         host = self._dependencies.host
-        found = await self._dependencies.database.run(
+        fate = await self._dependencies.database.run(
             lambda connection: change_status.find_fate_of_id(connection, host, change_id)
         )
-        if found is None or not may_see(caller_of(request), found.source):
+        if fate is None or not may_see(caller_of(request), fate.source):
             raise _unknown(change_id)
-        return seen_by(caller_of(request), found)
+        return seen_by(caller_of(request), fate)
 
     async def payload(self, request: Request, change_id: ChangeId) -> Payload:
         """The same transaction records who read it and when."""
         host, operator = self._dependencies.host, caller_of(request).operator
-        found = await self._dependencies.database.run(
+        payload = await self._dependencies.database.run(
             lambda connection: payload_of(connection, host, change_id, operator=operator)
         )
-        if found is None:
+        if payload is None:
             raise _unknown(change_id)
-        return Payload(change_id=change_id, payload=found)
+        return Payload(change_id=change_id, payload=payload)
 
 
 def _unknown(change_id: int) -> Exception:
@@ -196,14 +196,14 @@ class EntityRoutes:
         if payloads and caller.role not in OPERATORS:
             raise forbidden(caller.role, OPERATORS)
 
-        def look(connection: Connection) -> Entity | None:
-            found = compare_entity(connection, host, entity_type, entity_id, payloads=payloads)
-            if payloads and found is not None:
+        def read(connection: Connection) -> Entity | None:
+            entity = compare_entity(connection, host, entity_type, entity_id, payloads=payloads)
+            if payloads and entity is not None:
                 note_entity_read(connection, host, entity_type, entity_id, operator=caller.operator)
-            return found
+            return entity
 
-        found = await self._dependencies.database.run(look)
-        if found is None:
+        entity = await self._dependencies.database.run(read)
+        if entity is None:
             raise Problem(
                 404,
                 "unknown-entity",
@@ -212,14 +212,14 @@ class EntityRoutes:
                 "Check the type and the id; GET /api/search?q= finds ids of every type.",
             )
         writer, note = await self._ask_writer(entity_type, entity_id)
-        return replace(seen_by(caller, found), writer=writer, note=note)
+        return replace(seen_by(caller, entity), writer=writer, note=note)
 
     async def _ask_writer(self, entity_type: str, entity_id: str) -> tuple[dict[str, Any] | None, str | None]:
         try:
-            found: dict[str, Any] = await self._dependencies.writer.query("find", entity_type, entity_id)
+            place: dict[str, Any] = await self._dependencies.writer.query("find", entity_type, entity_id)
         except Problem as problem:
             return None, str(problem.content["detail"])
-        return found, None
+        return place, None
 
 
 Wanted = Annotated[
@@ -251,5 +251,5 @@ class SearchRoutes:
     async def search(self, q: Wanted) -> SearchHits:
         """Exact matches come first; at most ten results of each kind."""
         host, wanted = self._dependencies.host, q.strip()
-        found = await self._dependencies.database.run(lambda connection: search(connection, host, wanted))
-        return SearchHits(hits=found)
+        hits = await self._dependencies.database.run(lambda connection: search(connection, host, wanted))
+        return SearchHits(hits=hits)

@@ -113,11 +113,11 @@ class PlanRoutes:
     async def get(self, wanted: WantedPlan) -> Plan:
         """A simulation in virtual time. It takes some seconds, and only one runs at a time."""
         planned = await self._dependencies.planner.plan(wanted)
-        found = planned.answer
+        answer = planned.answer
         return Plan(
             scenario=asdict(planned.scenario),
             notes=planned.live.notes() if planned.live else [],
-            figures=found.figures if found else None,
-            promises=found.promises if found else {},
-            samples=[PlanSample(**each) for each in found.samples] if found else [],
+            figures=answer.figures if answer else None,
+            promises=answer.promises if answer else {},
+            samples=[PlanSample(**sample) for sample in answer.samples] if answer else [],
         )

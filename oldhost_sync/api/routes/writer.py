@@ -293,8 +293,8 @@ class WriterRoutes:
         entity_type: Annotated[Name, Query()] = "unit",
     ) -> EntityInWriter:
         """Changes wait in the debounce or in a lane, are in flight, or are held behind a rejected change."""
-        found = await self._dependencies.writer.query("find", entity_type, entity_id)
-        return EntityInWriter(entity_type=entity_type, entity_id=entity_id, workflow=found)
+        place = await self._dependencies.writer.query("find", entity_type, entity_id)
+        return EntityInWriter(entity_type=entity_type, entity_id=entity_id, workflow=place)
 
     async def upcoming(
         self, count: Annotated[int, Field(ge=1, le=http_limits.UPCOMING_MAX), WHOLE, Query()] = 20
@@ -307,8 +307,8 @@ class WriterRoutes:
         expected when it was last asked. `resolve` asks OldHost again, and decides nothing if its answer has changed.
         """
         host = self._dependencies.host
-        found = await self._dependencies.database.run(lambda connection: read_halt(connection, host))
-        return HaltState(halt=found)
+        halt = await self._dependencies.database.run(lambda connection: read_halt(connection, host))
+        return HaltState(halt=halt)
 
     async def pause(self, request: Request) -> ActionResult:
         """Nothing is sent until `resume`; changes are still accepted and wait in the writer."""

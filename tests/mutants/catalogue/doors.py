@@ -219,7 +219,7 @@ MUTANTS = (
     ),
     Mutant(
         "of several stalls the one that is raised first is told",
-        (Patch(SITUATION_VIEW, "first = min(alerts, key=lambda each: _STALLS.index(each.kind))", "first = alerts[0]"),),
+        (Patch(SITUATION_VIEW, "first = min(alerts, key=lambda alert: _STALLS.index(alert.kind))", "first = alerts[0]"),),
         levels=(SITUATION,),
     ),
     Mutant(
