@@ -72,7 +72,7 @@ QUOTA_ALERT_SECONDS, QUOTA_RULES_SECONDS = 10.0, 10.0
 # Writes that the database refuses: an alert is raised once they go on for so long and are such a share of all, and is
 # brought up to date so often. They are over after a pause as long as an application may take to repeat one.
 REFUSED_WRITES_SECONDS, REFUSED_WRITES_SHARE = KINDS["writes-refused"].opens_after_s, 0.1
-REFUSED_WRITES_TOLD_SECONDS, REFUSED_WRITES_PAUSE_SECONDS = 10.0, 30.0
+REFUSED_WRITES_ALERT_SECONDS, REFUSED_WRITES_PAUSE_SECONDS = 10.0, 30.0
 
 # Plans: about 0.1 ms of a core for each change, in a separate process; other plans wait for it.
 PLANNED_CHANGES_MAX = 50_000

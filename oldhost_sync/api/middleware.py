@@ -192,7 +192,7 @@ async def _admitted(door: Door, request: Request) -> Caller | Response | None:
     except (Problem, StoreError) as error:
         problem = error if isinstance(error, Problem) else of_store_error(error)
         request.scope[PROBLEM_KEY] = problem
-        return door.tell(request, problem)
+        return door.as_response(request, problem)
 
 
 def _authorization(scope: Scope) -> bytes | None:

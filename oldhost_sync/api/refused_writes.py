@@ -1,4 +1,4 @@
-"""Writes that the database did not take. Who sent them was told to repeat them; this tells who can mend it: a line in
+"""Writes that the database did not take. Their senders are asked to repeat them; whoever can mend it gets a line in
 the log when it begins and one when it is over, an alert if it lasts, and `/readyz` for a moment.
 
 A database may answer every probe and still refuse writes: when its disk is full (it still updates rows in place), when
@@ -87,12 +87,12 @@ class RefusedWrites:
         self._conditions.found(self._host, ALERT, None, now)
 
     async def keep(self) -> None:
-        """Tell what is to be told, until cancelled."""
+        """Keep the alert up to date, until cancelled."""
         while True:
-            await asyncio.sleep(http_limits.REFUSED_WRITES_TOLD_SECONDS)
-            await self.tell()
+            await asyncio.sleep(http_limits.REFUSED_WRITES_ALERT_SECONDS)
+            await self.keep_alert()
 
-    async def tell(self) -> None:
+    async def keep_alert(self) -> None:
         """Open or close the alert, if that is due; what the database can't store now, later."""
         self._end_if_over()
         now = self._clock()

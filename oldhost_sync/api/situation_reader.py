@@ -61,21 +61,21 @@ class Query(Generic[T]):
         self._ask = ask
         self._silence = silence
         self._under_way: asyncio.Task[T] | None = None
-        # The time and the result of the last look, if there was one.
+        # The time and the result of the last poll, if there was one.
         self._last: tuple[datetime, Observation[T]] | None = None
 
     async def see(self) -> Observation[T]:
         """Returns the answer, or why there is none, after POLL_SECONDS_MAX at the latest."""
-        seen, now = await self._look(), datetime.now(UTC)
+        seen, now = await self._poll(), datetime.now(UTC)
         if seen.trouble and self._last is not None and (now - self._last[0]).total_seconds() <= PAUSE_SECONDS_MAX:
             at, before = self._last
-            # Who was told a reason keeps it while a further look takes too long: it is the better one of the two.
+            # A reason that was shown stays while a further poll takes too long: it is the better one of the two.
             known = before if before.trouble and seen.kind == SILENCE else seen
             seen = replace(known, since=before.since if before.trouble else at)
         self._last = now, seen
         return seen
 
-    async def _look(self) -> Observation[T]:
+    async def _poll(self) -> Observation[T]:
         if self._under_way is None:
             self._under_way = asyncio.ensure_future(self._ask())
         task = self._under_way

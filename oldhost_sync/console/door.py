@@ -84,7 +84,7 @@ class ConsoleDoor:
         secret = request.cookies.get(self._layout.session_cookie)
         return None if not secret else await self._sign_ins.find(secret, is_use=is_use)
 
-    def tell(self, request: Request, problem: Problem) -> Response:
+    def as_response(self, request: Request, problem: Problem) -> Response:
         return self._layout.problem(request, problem)
 
     async def close(self) -> None:

@@ -181,7 +181,7 @@ class Door(Protocol):
     async def admit(self, request: Request) -> Caller | Response | None:
         """The caller; None if the path needs no caller; or the refusal. May raise a Problem."""
 
-    def tell(self, request: Request, problem: Problem) -> Response:
+    def as_response(self, request: Request, problem: Problem) -> Response:
         """The answer for a problem, in the form that the door's users read (the console: a page)."""
 
     async def close(self) -> None:
@@ -197,7 +197,7 @@ def rendered(doors: Sequence[Door], request: Request, problem: Problem) -> Respo
     """`problem` as an answer: JSON, unless the request came through a door. The scope keeps it for the middleware."""
     request.scope[PROBLEM_KEY] = problem
     door = door_to(doors, request.scope["path"])
-    return as_response(problem) if door is None else door.tell(request, problem)
+    return as_response(problem) if door is None else door.as_response(request, problem)
 
 
 # --------------------------------------------------------------------------------------------------- whose change it is

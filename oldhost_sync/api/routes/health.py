@@ -39,25 +39,25 @@ class Health(AnswerBody):
     status: str
 
 
-class ReadinessLook:
+class ReadinessCheck:
     """Whether the database takes writes, for all probes: one check at a time, whose result is shared for a second. One
     that does not end in time is a result, too: a server that hangs counts as away until it answers.
 
-    `look` raises a Problem or StoreError when no change can be recorded. `clock`: seconds, monotonic.
+    `check` raises a Problem or StoreError when no change can be recorded. `clock`: seconds, monotonic.
     """
 
-    def __init__(self, look: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
-        self._look = look
+    def __init__(self, check: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
+        self._check = check
         self._clock = clock
         self._task: asyncio.Task[Problem | None] | None = None
-        self._began = self._found_at = float("-inf")
-        self._found: Problem | None = None
+        self._began = self._checked_at = float("-inf")
+        self._result: Problem | None = None
 
     async def see(self) -> Problem | None:
         """Returns what is wrong, or None, after READY_POLL_SECONDS_MAX at the latest."""
         if self._task is None:
-            if self._clock() < self._found_at + http_limits.READY_SECONDS:
-                return self._found
+            if self._clock() < self._checked_at + http_limits.READY_SECONDS:
+                return self._result
             self._began = self._clock()
             self._task = asyncio.create_task(self._find())
         left = self._began + http_limits.READY_POLL_SECONDS_MAX - self._clock()
@@ -68,15 +68,15 @@ class ReadinessLook:
 
     async def _find(self) -> Problem | None:
         try:
-            self._found = await self._trouble()
-            self._found_at = self._clock()
+            self._result = await self._trouble()
+            self._checked_at = self._clock()
         finally:
             self._task = None
-        return self._found
+        return self._result
 
     async def _trouble(self) -> Problem | None:
         try:
-            await self._look()
+            await self._check()
         except Problem as problem:
             return problem
         except StoreError as error:
@@ -92,8 +92,8 @@ class HealthRoutes:
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
         hosts = tuple(dependencies.tokens_by_host) or (dependencies.host,)
-        self._readiness = ReadinessLook(
-            lambda: dependencies.database.separate.run(partial(_look, hosts=hosts)), dependencies.clock
+        self._readiness = ReadinessCheck(
+            lambda: dependencies.database.separate.run(partial(_check, hosts=hosts)), dependencies.clock
         )
 
     def mount(self, app: FastAPI) -> None:
@@ -138,7 +138,7 @@ class HealthRoutes:
         return Response(await self._dependencies.metrics.text(), media_type=self._dependencies.metrics.content_type)
 
 
-def _look(connection: Connection, hosts: Sequence[str]) -> None:
+def _check(connection: Connection, hosts: Sequence[str]) -> None:
     """Raises when the database is away, takes no writes, lacks tables, or does not know a host."""
     check_reads(connection)
     check_writes(connection, "api")

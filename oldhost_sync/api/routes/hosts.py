@@ -88,7 +88,7 @@ class ServedHost:
 
 class HostList:
     """The state of each host is that of its banner, from its writer and the database. All writers are asked at the same
-    time, each with the timeout of a look, so a list takes no longer than one page.
+    time, each with the timeout of a poll, so a list takes no longer than one page.
 
     `writers`: by host. `read` gives the condition of each of some hosts; its errors are raised.
     """

@@ -79,7 +79,7 @@ def test_writes_that_are_refused_for_long_open_one_alert_with_the_databases_reas
     writer: ScriptedWriter,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_limits, "REFUSED_WRITES_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr(http_limits, "REFUSED_WRITES_ALERT_SECONDS", 0.05)
     clock = Clock()
     dependencies = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer, clock=clock)
     with served(create_app(dependencies)) as address, httpx.Client(base_url=address) as client:

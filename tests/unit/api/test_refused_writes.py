@@ -75,7 +75,7 @@ PAUSE = round(http_limits.REFUSED_WRITES_PAUSE_SECONDS) + 1
 def test_a_short_spell_raises_no_alert(refused: RefusedWrites, refuse: Any, alerts: Alerts) -> None:
     """A fail-over is one."""
     refuse(LONG - 2)
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     assert alerts.told == []
 
 
@@ -86,7 +86,7 @@ def test_two_short_spells_are_not_one_long_one(
     refused.recorded()
     clock.now += PAUSE
     refuse(LONG - 2)
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     assert alerts.told == []
 
 
@@ -94,7 +94,7 @@ def test_a_spell_lasts_until_a_write_is_taken(refused: RefusedWrites, alerts: Al
     """At night an application may repeat its one write each minute."""
     for _ in range(3):
         refused.note(FULL)
-        asyncio.run(refused.tell())
+        asyncio.run(refused.keep_alert())
         clock.now += PAUSE + 30
     assert alerts.told == [2, 3]
 
@@ -103,14 +103,14 @@ def test_a_long_spell_is_told_with_all_its_refusals_brought_up_to_date_and_close
     refused: RefusedWrites, refuse: Any, alerts: Alerts, clock: Clock
 ) -> None:
     refuse(LONG)
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     refuse(5)
-    asyncio.run(refused.tell())
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
+    asyncio.run(refused.keep_alert())
     refused.recorded()
     clock.now += PAUSE
-    asyncio.run(refused.tell())
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
+    asyncio.run(refused.keep_alert())
     assert alerts.told == [LONG, LONG + 5, "over"]
 
 
@@ -118,11 +118,11 @@ def test_an_alert_is_closed_although_most_writes_were_taken_since(
     refused: RefusedWrites, refuse: Any, alerts: Alerts, clock: Clock
 ) -> None:
     refuse(LONG)
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     for _ in range(100 * LONG):
         refused.recorded()
     clock.now += PAUSE
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     assert alerts.told == [LONG, "over"]
 
 
@@ -131,13 +131,13 @@ def test_what_the_database_could_not_store_is_told_when_it_can(
 ) -> None:
     alerts.is_away = True
     refuse(LONG)
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     refused.recorded()
     clock.now += PAUSE
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     refuse(1)  # a spell of its own, and a short one
     alerts.is_away = False
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     assert alerts.told == [LONG, "over"]
 
 
@@ -148,7 +148,7 @@ def test_after_a_long_spell_a_short_one_is_no_alert_again(
     refused.recorded()
     clock.now += PAUSE
     refuse(5)
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     assert alerts.told == [LONG, "over"]
 
 
@@ -158,13 +158,13 @@ def test_one_bad_request_among_many_writes_raises_no_alert(refused: RefusedWrite
         refuse(1, too_busy())
         for _ in range(20):
             refused.recorded()
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     assert alerts.told == []
 
 
 def test_a_callers_own_faults_are_no_refused_writes(refused: RefusedWrites, refuse: Any, alerts: Alerts) -> None:
     refuse(LONG, forbidden("viewer", ["app"]))
-    asyncio.run(refused.tell())
+    asyncio.run(refused.keep_alert())
     assert alerts.told == []
 
 
@@ -175,7 +175,7 @@ def test_the_log_says_when_it_began_and_when_it_is_over(
         refuse(4)
         refused.recorded()
         clock.now += PAUSE
-        asyncio.run(refused.tell())
+        asyncio.run(refused.keep_alert())
     assert caplog.messages == [
         "a write of oldhost was refused: Nothing was recorded: table full (usually its disk) (MariaDB 1114).",
         "writes of oldhost are taken again; 4 were refused",
