@@ -15,7 +15,6 @@ from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.document import DESCRIPTION, document_of, version
 from oldhost_sync.api.error_answers import answer_errors
 from oldhost_sync.api.middleware import ApiMiddleware
-from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.api.requests import understood_query
 from oldhost_sync.api.routes.administration import AuditRoutes, RuleRoutes, UsageRoutes
 from oldhost_sync.api.routes.alerts import AlertRoutes
@@ -27,6 +26,7 @@ from oldhost_sync.api.routes.outbox import EntityRoutes, OutboxRoutes, SearchRou
 from oldhost_sync.api.routes.plan import PlanRoutes
 from oldhost_sync.api.routes.units import UnitRoutes
 from oldhost_sync.api.routes.writer import SeriesRoutes, SessionRoutes, WriterRoutes
+from oldhost_sync.api.telemetry import RequestTracer
 from oldhost_sync.probes.health import running_during
 
 # FastAPI's own spans, metrics and logs are off. It would create them as soon as the environment or a library sets up

@@ -13,9 +13,9 @@ from oldhost_sync.api.access.pace import RefusedSignIns
 from oldhost_sync.api.access.quotas import QuotaKeeper
 from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.database import Database
-from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.planner_process import PlannerProcess
 from oldhost_sync.api.refused_writes import LastRefusal, RefusedWrites
+from oldhost_sync.api.telemetry import RequestMetrics
 from oldhost_sync.api.writer_link import WriterLink
 from oldhost_sync.api.writes import GroupCommit
 from oldhost_sync.policy.rules.quota import Quotas

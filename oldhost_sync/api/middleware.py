@@ -26,7 +26,7 @@ from oldhost_sync.api.connection_count import address_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.error_answers import as_response
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
-from oldhost_sync.api.request_spans import RequestTracer
+from oldhost_sync.api.telemetry import RequestTracer
 from oldhost_sync.store.errors import StoreError, error_code
 
 logger = logging.getLogger("oldhost_sync.api")

@@ -391,7 +391,7 @@ def json_body(model: type[BaseModel], **examples: Mapping[str, Any]) -> dict[str
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": named}}}}
 
 
-# ---------------------------------------------------------------------------------- the filters of a list of changes
+# ------------------------------------------------------------------------------------- the filters of a list of changes
 
 ANSWER_LENGTH_MAX = 200
 # Ten years: retention is shorter.

@@ -29,8 +29,8 @@ from oldhost_sync.api import http_limits
 from oldhost_sync.api.bounded_waits import is_silent
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import commit_uncertain, too_busy
-from oldhost_sync.api.request_spans import note
 from oldhost_sync.api.requests import AnswerBody, RequestKey
+from oldhost_sync.api.telemetry import note
 from oldhost_sync.store.errors import (
     CommitUncertain,
     DatabaseUnavailable,

@@ -22,8 +22,8 @@ from oldhost_sync.api.app import create_app
 from oldhost_sync.api.connection import BoundedConnection
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.routes.hosts import HostApps
+from oldhost_sync.api.telemetry import RequestMetrics
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.credentials import all_tokens

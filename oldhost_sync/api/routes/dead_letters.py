@@ -19,7 +19,6 @@ from oldhost_sync.api import http_limits
 from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of, seen_by, source_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem, field_invalid, unknown_change
-from oldhost_sync.api.request_spans import note
 from oldhost_sync.api.requests import (
     JSON_WHOLE,
     AnswerBody,
@@ -35,6 +34,7 @@ from oldhost_sync.api.requests import (
     write_body,
 )
 from oldhost_sync.api.routes.writer import ActionResult
+from oldhost_sync.api.telemetry import note
 from oldhost_sync.policy.limits import INTEGER_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.intake.change_recorder import Correction, NoDeadLetter, RecordedChange, record_correction

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from oldhost_sync.api import http_limits, metrics
+from oldhost_sync.api import http_limits, telemetry
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
@@ -66,7 +66,7 @@ def test_the_metrics_are_rendered_once_a_second_beside_the_event_loop(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_limits, "METRICS_SECONDS", 3_600.0)
-    calls = count_calls(monkeypatch, metrics, "generate_latest")
+    calls = count_calls(monkeypatch, telemetry, "generate_latest")
     with a_client(address, "vera") as vera:
         ask_often(vera, "/metrics")
     assert len(calls) == 1

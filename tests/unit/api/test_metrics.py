@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from oldhost_sync.api import metrics
-from oldhost_sync.api.metrics import RequestMetrics
+from oldhost_sync.api import telemetry
+from oldhost_sync.api.telemetry import RequestMetrics
 
 
 def test_the_page_is_rendered_again_after_a_second_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     rendered = [b"first", b"second", b"third"]
-    monkeypatch.setattr(metrics, "generate_latest", lambda _registry: rendered.pop(0))
+    monkeypatch.setattr(telemetry, "generate_latest", lambda _registry: rendered.pop(0))
 
     async def read() -> list[bytes]:
         page, pages = RequestMetrics(), []

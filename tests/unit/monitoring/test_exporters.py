@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from oldhost_sync.api.metrics import RequestMetrics
+from oldhost_sync.api.telemetry import RequestMetrics
 from oldhost_sync.telemetry import (
     AppliedWaits,
     DeliveryMetrics,

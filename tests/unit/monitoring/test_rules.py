@@ -8,7 +8,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from oldhost_sync.api.metrics import RequestMetrics
+from oldhost_sync.api.telemetry import RequestMetrics
 from tests.monitoring.alert_rules import FOLDER, ROOT, Scraper, rule_tests, rules
 from tests.monitoring.promtool import promtool
 
