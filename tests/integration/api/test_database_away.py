@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,17 @@ def stopped(mariadb_server: PrivateMariaDB, database_url: str) -> Iterator[Priva
     yield mariadb_server
     if not mariadb_server.child.running:
         mariadb_server.start()
+
+
+@contextmanager
+def frozen(database: PrivateMariaDB) -> Iterator[None]:
+    """A signal is on its way for a moment, in which a server may still answer."""
+    os.kill(database.child.pid, signal.SIGSTOP)
+    try:
+        os.waitid(os.P_PID, database.child.pid, os.WSTOPPED | os.WNOWAIT)
+        yield
+    finally:
+        os.kill(database.child.pid, signal.SIGCONT)
 
 
 @pytest.fixture
@@ -100,12 +112,9 @@ def test_a_database_that_is_frozen_keeps_nobody_waiting(
     monkeypatch.setattr(http_limits, "DATABASE_ANSWER_SECONDS_MAX", 0.3)
     monkeypatch.setattr(http_limits, "DATABASE_PROBE_SECONDS", 0.0)
     monkeypatch.setattr(http_limits, "DATABASE_QUEUE_SECONDS_MAX", 0.1)
-    os.kill(stopped.child.pid, signal.SIGSTOP)
-    try:
+    with frozen(stopped):
         write = shop.post(STATUS, json={"status": "Dirty"})
         at_once = shop.get("/api/units/12B")
-    finally:
-        os.kill(stopped.child.pid, signal.SIGCONT)
     assert (write.status_code, write.json()["type"].rpartition(":")[2]) == (503, "commit-uncertain")
     assert (at_once.status_code, at_once.json()["type"].rpartition(":")[2]) == (503, "database-away")
     deadline = time.monotonic() + 20
@@ -333,13 +342,10 @@ def test_a_database_that_is_frozen_is_told_to_probes_in_time(
     monkeypatch.setattr(http_limits, "READY_SECONDS", 0.0)
     monkeypatch.setattr(http_limits, "READY_POLL_SECONDS_MAX", 0.5)
     assert shop.get("/readyz").status_code == 200
-    os.kill(stopped.child.pid, signal.SIGSTOP)
-    try:
+    with frozen(stopped):
         began = time.monotonic()
         answers = [shop.get("/readyz") for _ in range(3)]
         assert time.monotonic() - began < 3
-    finally:
-        os.kill(stopped.child.pid, signal.SIGCONT)
     assert [answer.status_code for answer in answers] == [503] * 3
     assert answers[0].json()["type"].endswith("database-away")
     deadline = time.monotonic() + 20
