@@ -14,6 +14,8 @@ import threading
 import time
 from typing import Self
 
+from tests.faults.database_proxy import accepted
+
 COM_QUERY = 0x03
 WAIT_SECONDS_MAX = 30.0
 
@@ -26,14 +28,12 @@ class DatabaseClock:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.offset_s = 0.0
-        self._closed = False
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closed = True
         self._listener.close()
 
     def url(self, database_url: str) -> str:
@@ -47,18 +47,7 @@ class DatabaseClock:
         return _query(f"SET timestamp = {time.time() + self.offset_s:.6f}")
 
     def _accept(self) -> None:
-        while not self._closed:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(("127.0.0.1", self._server_port))
-            except OSError:  # the server is away, and so the client is told
-                client.close()
-                continue
-            for each in (client, server):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for client, server in accepted(self._listener, lambda: self._server_port):
             _Carrier(client, server, self).start()
 
 

@@ -11,7 +11,7 @@ import contextlib
 import re
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
@@ -62,14 +62,12 @@ class DatabaseProxy:
         self._traps: list[Trap] = []
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
-        self._closed = False
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closed = True
         for trap in self._traps:
             trap.released.set()
         self._listener.close()
@@ -99,18 +97,7 @@ class DatabaseProxy:
     # ---------------------------------------------------------------------------------------------------- carrying
 
     def _accept(self) -> None:
-        while not self._closed:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(("127.0.0.1", self._server_port))
-            except OSError:  # the server is away, and so the client is told
-                client.close()
-                continue
-            for each in (client, server):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for client, server in accepted(self._listener, lambda: self._server_port):
             with self._lock:
                 self._sockets += [client, server]
             _Carrier(client, server, self._trap_for).start()
@@ -122,6 +109,23 @@ class DatabaseProxy:
                     trap.sprung.set()
                     return trap
         return None
+
+
+def accepted(listener: socket.socket, server_port: Callable[[], int]) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Each client until the listener is closed, with a connection to the server for it."""
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        try:
+            server = socket.create_connection(("127.0.0.1", server_port()))
+        except OSError:  # the server is away, and so the client is told
+            client.close()
+            continue
+        for each in (client, server):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield client, server
 
 
 class _Carrier:

@@ -18,7 +18,7 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.rules import set_rule
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import HOST, recorded, register, rows, wait_until, waiting_for_a_lock
+from tests.integration.store.writing import HOST, recorded, register, rows, stale_units, wait_until, waiting_for_a_lock
 
 pytestmark = pytest.mark.mariadb
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
@@ -255,13 +255,7 @@ def test_batches_and_single_changes_of_the_same_entities_at_once_lose_nothing(en
         for future in [threads.submit(many, 1), threads.submit(many, 2), *(threads.submit(single, n) for n in (3, 4))]:
             future.result()
     assert rows(engine, "SELECT COUNT(*) AS n FROM outbox_events") == [{"n": 380}]
-    stale = rows(
-        engine,
-        "SELECT u.id FROM units u JOIN (SELECT entity_id, MAX(id) AS newest FROM outbox_events GROUP BY entity_id) o "
-        "ON o.entity_id = u.id JOIN outbox_events e ON e.id = o.newest "
-        "WHERE u.newest_change_id <> o.newest OR u.status <> JSON_VALUE(e.payload, '$.status')",
-    )
-    assert stale == []
+    assert stale_units(engine) == []
 
 
 def test_a_batch_for_a_host_that_is_not_registered_is_refused_and_nothing_is_written(engine: Engine) -> None:

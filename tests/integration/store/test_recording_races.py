@@ -13,7 +13,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.store.errors import IdempotencyConflict
 from oldhost_sync.store.outbox.outstanding_changes import claim_batch, mark_relayed
-from tests.integration.store.writing import HOST, record, recorded, rows, wait_until, waiting_for_a_lock
+from tests.integration.store.writing import HOST, record, recorded, rows, stale_units, wait_until, waiting_for_a_lock
 
 pytestmark = pytest.mark.mariadb
 T = TypeVar("T")
@@ -127,10 +127,4 @@ def test_many_writers_of_few_entities_lose_nothing_and_keep_the_newest(engine: E
     for future in at_once(*[lambda writer=writer: write(writer) for writer in range(4)]):
         future.result()
     assert rows(engine, "SELECT COUNT(*) AS n FROM outbox_events") == [{"n": 80}]
-    stale = rows(
-        engine,
-        "SELECT u.id FROM units u JOIN (SELECT entity_id, MAX(id) AS newest FROM outbox_events GROUP BY entity_id) o "
-        "ON o.entity_id = u.id JOIN outbox_events e ON e.id = o.newest "
-        "WHERE u.newest_change_id <> o.newest OR u.status <> JSON_VALUE(e.payload, '$.status')",
-    )
-    assert stale == []
+    assert stale_units(engine) == []

@@ -54,6 +54,16 @@ def rows(engine: Engine, sql: str, **values: Any) -> list[dict[str, Any]]:
         return [dict(row._mapping) for row in connection.exec_driver_sql(sql, values)]
 
 
+def stale_units(engine: Engine) -> list[dict[str, Any]]:
+    """Units whose row does not show their newest change."""
+    return rows(
+        engine,
+        "SELECT u.id FROM units u JOIN (SELECT entity_id, MAX(id) AS newest FROM outbox_events GROUP BY entity_id) o "
+        "ON o.entity_id = u.id JOIN outbox_events e ON e.id = o.newest "
+        "WHERE u.newest_change_id <> o.newest OR u.status <> JSON_VALUE(e.payload, '$.status')",
+    )
+
+
 @contextmanager
 def refused_by_the_database(engine: Engine, entity_id: str) -> Iterator[None]:
     """Recording a change of this entity is an error that no list of ours has (MariaDB 1644)."""

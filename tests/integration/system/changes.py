@@ -1,4 +1,4 @@
-"""Changes recorded as an application does it from Python, in its own transaction."""
+"""Changes as applications make them: from Python in their own transaction, and by the API."""
 
 from __future__ import annotations
 
@@ -32,3 +32,16 @@ def record(product: Product, count: int, event_type: str = "booking_created", *,
         ]
     engine.dispose()
     return [change_id for change_id in ids if change_id is not None]
+
+
+def submit(product: Product, count: int, name: str) -> list[int]:
+    """So many changes by the API; gives their ids."""
+    return [product.api.change(f"{name}-{number}", "booking_created", {"of": name}) for number in range(count)]
+
+
+def accepts(product: Product) -> bool:
+    """Whether the API takes a change now; it is the same one each time."""
+    try:
+        return product.api.call("POST", "/api/units/first/status", {"status": "Clean"}, key="first-of-all")[0] == 202
+    except OSError:
+        return False

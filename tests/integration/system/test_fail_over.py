@@ -13,6 +13,7 @@ from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.schema_migration import migrate
 from tests.faults.product import Product
 from tests.faults.replicated_mariadb import ReplicatedMariaDB
+from tests.integration.system.changes import accepts, submit
 
 pytestmark = [
     pytest.mark.mariadb,
@@ -41,10 +42,6 @@ def replicated(tmp_path: Path, servers: ReplicatedMariaDB, temporal: EmbeddedTem
         yield product
 
 
-def _accept(product: Product, count: int, name: str) -> list[int]:
-    return [product.api.change(f"{name}-{number}", "booking_created", {"of": name}) for number in range(count)]
-
-
 def _notes(product: Product) -> list[Any]:
     """Which changes OldHost has: their entities, in its order."""
     return [one["body"]["entity_id"] for one in product.journal() if one["outcome"] == "applied"]
@@ -55,11 +52,11 @@ def test_a_fail_over_to_a_replica_with_all_commits_loses_nothing(
 ) -> None:
     """The primary is killed in mid-work: what was answered is on the replica, and what was in doubt is found out."""
     product = replicated
-    before = _accept(product, 60, "before")
+    before = submit(product, 60, "before")
     product.wait_for("work under way", lambda: len(product.applied()) >= 5)
     servers.kill_primary()
     servers.promote()
-    product.wait_for("the API to accept again", lambda: _accepts(product), 60)
+    product.wait_for("the API to accept again", lambda: accepts(product), 60)
     product.wait_for("all fates", lambda: None not in product.fates().values(), 90)
     product.check_clean()
     assert set(before) <= {change_id for _, change_id in product.applied()}
@@ -71,11 +68,11 @@ def test_a_switchover_that_leaves_the_old_primary_running_is_followed_at_once(
 ) -> None:
     """Nothing closes the connections to the old primary, which is read-only from then on."""
     product = replicated
-    before = _accept(product, 30, "before")
+    before = submit(product, 30, "before")
     product.wait_for("work under way", lambda: len(product.applied()) >= 5)
     servers.demote_primary()
     servers.promote()
-    product.wait_for("the API to accept again", lambda: _accepts(product), 20)
+    product.wait_for("the API to accept again", lambda: accepts(product), 20)
     (urgent,) = [product.api.change("urgent", "guest_locked_out", {"door": "x"})]
     product.wait_for("the emergency", lambda: urgent in {change_id for _, change_id in product.applied()}, 30)
     product.wait_for("all fates", lambda: None not in product.fates().values(), 90)
@@ -89,22 +86,22 @@ def test_a_fail_over_that_lost_the_last_commits_halts_says_so_and_is_resolved(
 ) -> None:
     """OldHost has what the database no longer knows: only people can say what to do, so nothing is sent until then."""
     product = replicated
-    _accept(product, 3, "kept")
+    submit(product, 3, "kept")
     product.wait_for("the first ones", lambda: len(_notes(product)) == 3)
     servers.stop_replicating()
-    _accept(product, 4, "missing")
+    submit(product, 4, "missing")
     product.wait_for("the fates of those that will be missing", lambda: _has_ended(product))
     product.wait_for("the writer to know them", lambda: not product.status()["in_flight"])
     servers.kill_primary()
     servers.promote()
-    product.wait_for("the API to accept again", lambda: _accepts(product), 60)
+    product.wait_for("the API to accept again", lambda: accepts(product), 60)
     product.wait_for("the halt", lambda: "halted" in product.open_alerts(), TOLD_WITHIN_S)
     told = product.sql("SELECT message FROM alerts WHERE kind = 'halted' AND is_open = 1")[0]["message"]
     # Who finds it first says it: an opening, a rebuild, or a session that is still open and gets an old nonce.
     found = ("OldHost expects nonce 8", "which the writer knows, is not in the database", "but 8 is next")
     assert [each for each in found if each in told], told
     product.wait_for("the status to say so", lambda: product.status()["breaker"]["state"] == "HALTED", 20)
-    after = _accept(product, 5, "after")
+    after = submit(product, 5, "after")
     _resolve(product)
     product.wait_for("all fates", lambda: _has_ended(product), 90)
     assert [outcome for change_id, outcome in product.fates().items() if change_id in after] == ["APPLIED"] * 5
@@ -119,17 +116,17 @@ def test_ids_that_are_used_again_after_a_fail_over_are_not_taken_for_the_changes
 ) -> None:
     """The writer holds changes that the new primary never had; its next ones get their ids."""
     product = replicated
-    _accept(product, 3, "kept")
+    submit(product, 3, "kept")
     product.wait_for("the first ones", lambda: len(_notes(product)) == 3)
     servers.catch_up()
     product.admin("POST", "/actions/ban", {"seconds": 6})
     servers.stop_replicating()
-    missing = _accept(product, 6, "missing")
+    missing = submit(product, 6, "missing")
     product.wait_for("the writer to hold them", lambda: product.status()["counters"]["received"] >= 3 + len(missing))
     servers.kill_primary()
     servers.promote()
-    product.wait_for("the API to accept again", lambda: _accepts(product), 60)
-    after = _accept(product, 5, "after")
+    product.wait_for("the API to accept again", lambda: accepts(product), 60)
+    after = submit(product, 5, "after")
     assert set(after) & set(missing)
     product.wait_for("an end or a halt", lambda: _has_ended(product) or "halted" in product.open_alerts(), 60)
     if "halted" in product.open_alerts():
@@ -149,10 +146,3 @@ def _resolve(product: Product) -> None:
 
 def _has_ended(product: Product) -> bool:
     return None not in product.fates().values()
-
-
-def _accepts(product: Product) -> bool:
-    try:
-        return product.api.call("POST", "/api/units/first/status", {"status": "Clean"}, key="first-of-all")[0] == 202
-    except OSError:
-        return False

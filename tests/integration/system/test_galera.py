@@ -11,6 +11,7 @@ from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.schema_migration import migrate
 from tests.faults.galera_cluster import PROVIDER, GaleraCluster
 from tests.faults.product import Product
+from tests.integration.system.changes import accepts, submit
 
 pytestmark = [
     pytest.mark.mariadb,
@@ -38,17 +39,13 @@ def product(tmp_path: Path, cluster: GaleraCluster, temporal: EmbeddedTemporal) 
         yield product
 
 
-def _accept(product: Product, count: int, name: str) -> list[int]:
-    return [product.api.change(f"{name}-{number}", "booking_created", {"of": name}) for number in range(count)]
-
-
 def test_a_server_that_is_cut_off_from_the_others_is_left_at_once(cluster: GaleraCluster, product: Product) -> None:
     """It lives on and answers pings; every other statement fails."""
-    before = _accept(product, 30, "before")
+    before = submit(product, 30, "before")
     product.wait_for("work under way", lambda: len(product.applied()) >= 5)
     product.wait_for("the relay's wait", lambda: _waits_at_first(cluster), 20)
     cluster.isolate_first()
-    product.wait_for("the API to accept again", lambda: _accepts(product), 20)
+    product.wait_for("the API to accept again", lambda: accepts(product), 20)
     urgent = product.api.change("urgent", "guest_locked_out", {"door": "x"})
     product.wait_for("the emergency", lambda: urgent in {change_id for _, change_id in product.applied()}, 30)
     product.wait_for("all fates", lambda: None not in product.fates().values(), 90)
@@ -63,10 +60,3 @@ def _waits_at_first(cluster: GaleraCluster) -> bool:
     executes, which is nearly always the pause.
     """
     return any(statement.startswith("DO SLEEP(") for statement in cluster.statements_at_first())
-
-
-def _accepts(product: Product) -> bool:
-    try:
-        return product.api.call("POST", "/api/units/first/status", {"status": "Clean"}, key="first-of-all")[0] == 202
-    except OSError:
-        return False
