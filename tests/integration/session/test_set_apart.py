@@ -350,23 +350,17 @@ def test_what_a_unit_was_refused_before_it_took_something_does_not_count(stage: 
     assert next_session(stage).event.apart == [[newer, 1]]
 
 
-def test_a_newer_state_goes_at_once_when_an_operator_has_given_up_the_one_before(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("event_type", "payload"), [("unit_status_changed", {"status": "1"}), ("guest_locked_out", {"door": "front"})]
+)
+def test_its_units_next_change_goes_at_once_when_an_operator_has_given_it_up(
+    stage: Stage, event_type: str, payload: dict[str, str]
+) -> None:
     refuse(stage, "500")
     first = stage.world.record("poison", "unit_status_changed", {"status": "0"})
     send(stage.session(), [first])
     try_again(stage, first)
     assert stage.world.decide("discard", change_id=first) == ""
     stage.control(lambda controls: controls.switch_off(None))
-    newer = stage.world.record("poison", "unit_status_changed", {"status": "1"})
-    assert outcomes(send(next_session(stage).session, [newer])) == ["APPLIED"]
-
-
-def test_an_emergency_of_its_unit_is_tried_at_once_when_the_change_before_it_has_its_fate(stage: Stage) -> None:
-    refuse(stage, "500")
-    first = stage.world.record("poison", "unit_status_changed", {"status": "0"})
-    send(stage.session(), [first])
-    try_again(stage, first)
-    assert stage.world.decide("discard", change_id=first) == ""
-    emergency = stage.world.record("poison", "guest_locked_out", {"door": "front"})
-    stage.control(lambda controls: controls.switch_off(None))
-    assert outcomes(send(next_session(stage).session, [emergency])) == ["APPLIED"]
+    change_id = stage.world.record("poison", event_type, payload)
+    assert outcomes(send(next_session(stage).session, [change_id])) == ["APPLIED"]
