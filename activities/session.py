@@ -18,6 +18,7 @@ from sqlalchemy.engine import Engine
 from temporalio import activity
 
 from activities import calling_writer
+from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connector import Connector
@@ -68,7 +69,9 @@ NOT_HERE = "this worker does not hold the session"
 
 @dataclass(slots=True)
 class SessionActivities:
-    """`addresses`: each host's. `task_queue`: this worker's own, for its sessions' activities. `clock`: in seconds."""
+    """`addresses`, `access`: each host's. `task_queue`: this worker's own, for its sessions' activities. `clock`: in
+    seconds.
+    """
 
     engine: Engine
     addresses: Callable[[str], Address]
@@ -77,6 +80,7 @@ class SessionActivities:
     limits: SessionLimits
     metrics: WorkerMetrics
     clock: Callable[[], float] = steady_clock
+    access: Callable[[str], Access] = lambda _: Access()
     tracer: Tracer | None = None
     recorder: SessionRecorder = field(init=False)
     _sessions: dict[str, Session] = field(default_factory=dict)
@@ -249,7 +253,7 @@ class SessionActivities:
         """One for each host, because it remembers the address that worked."""
         with self._lock:
             if host not in self._connectors:
-                self._connectors[host] = Connector(self.addresses(host), self.clock)
+                self._connectors[host] = Connector(self.addresses(host), self.clock, access=self.access(host))
             return self._connectors[host]
 
     def _reply_timeout_of(self, host: str) -> ReplyTimeout:

@@ -96,7 +96,19 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         default=None, repr=False, description="MariaDB: mysql+pymysql://user:password@host:3306/database"
     )
-    oldhost_url: str | None = Field(default=None, repr=False, description="OldHost: http://address:port")
+    oldhost_url: str | None = Field(
+        default=None, repr=False, description="OldHost: http://address:port or https://address:port, and a path, if any"
+    )
+    oldhost_ca_file: Path | None = Field(
+        default=None, description="Who signs OldHost's certificate, PEM; empty: the system's authorities"
+    )
+    oldhost_cert_file: Path | None = Field(default=None, description="Our certificate for OldHost, PEM")
+    oldhost_key_file: Path | None = Field(default=None, description="Its key, PEM; empty: it is in the same file")
+    oldhost_auth_file: Path | None = Field(
+        default=None,
+        description="Our credentials for OldHost, one line: basic USER:PASSWORD, or bearer TOKEN. These four files are "
+        "for SYNC_OLDHOST_URL only, and read anew for each connection",
+    )
     host: str = Field(
         default="oldhost", pattern=f"^{limits.NAME_PATTERN}$", description="Name of the host this writer serves"
     )
@@ -316,6 +328,18 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"SYNC_RETENTION_LEDGER_DAYS is {self.retention_ledger_days}, "
                 f"less than SYNC_RETENTION_CHANGES_DAYS {self.retention_changes_days}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def certificates_are_for_tls(self) -> Self:
+        """A certificate that is never used would look like protection."""
+        if self.oldhost_key_file is not None and self.oldhost_cert_file is None:
+            raise ValueError("SYNC_OLDHOST_KEY_FILE is set without SYNC_OLDHOST_CERT_FILE")
+        of_tls = (self.oldhost_ca_file, self.oldhost_cert_file)
+        if any(of_tls) and self.oldhost_url is not None and not parse_address(self.oldhost_url).tls:
+            raise ValueError(
+                "SYNC_OLDHOST_CA_FILE and SYNC_OLDHOST_CERT_FILE need SYNC_OLDHOST_URL to begin with https://"
             )
         return self
 

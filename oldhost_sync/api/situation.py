@@ -121,7 +121,12 @@ _WAITS = {
     ),
     "UNAUTHORIZED": (
         "OldHost, or a proxy before it, refuses our credentials or our address.",
-        "Let the worker's address in there: this product sends no credentials. The alert no-progress has the status.",
+        "Compare SYNC_OLDHOST_AUTH_FILE and SYNC_OLDHOST_CERT_FILE with what OldHost knows, and let our address in.",
+        False,
+    ),
+    "UNTRUSTED": (
+        "There is no trusted TLS connection with OldHost.",
+        "The alert no-progress says what is wrong. Compare SYNC_OLDHOST_URL and SYNC_OLDHOST_CA_FILE with OldHost.",
         False,
     ),
     "REFUSED": (
@@ -151,6 +156,11 @@ _CONNECTS = {
     "credentials": (
         "OldHost refuses our credentials.",
         "Correct the address or the credentials of the workers.",
+        False,
+    ),
+    "tls": (
+        "There is no trusted TLS connection with OldHost.",
+        "Compare SYNC_OLDHOST_URL and SYNC_OLDHOST_CA_FILE with OldHost's certificate.",
         False,
     ),
     "refused": ("OldHost refuses every request.", "Ask OldHost's operators why; the writer keeps trying.", False),

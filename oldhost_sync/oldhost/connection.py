@@ -13,11 +13,14 @@ import contextlib
 import math
 import select
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from oldhost_sync.oldhost.access import REFUSED_OURS, refuses_ours
 from oldhost_sync.oldhost.errors import (
+    CertificateRefused,
     ConnectionClosed,
     ExchangeCut,
     InvariantViolated,
@@ -25,7 +28,7 @@ from oldhost_sync.oldhost.errors import (
     Silent,
     Unreadable,
 )
-from oldhost_sync.oldhost.wire import ConnectionEnd, NotAResponse, Response, ResponseReader
+from oldhost_sync.oldhost.wire import OLDHOST, ConnectionEnd, NotAResponse, Response, ResponseReader, Target
 
 # A wait on the socket calls `while_waiting` after this time, which is well below any heartbeat timeout.
 SLICE_SECONDS = 0.5
@@ -37,6 +40,9 @@ KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 # How long a likely close is waited for: far longer than it takes to follow its answer, and only once in N answers.
 CLOSE_SECONDS = 0.25
 
+# What a socket raises that has nothing to read, or no room to write.
+NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
 Clock = Callable[[], float]
 Heartbeat = Callable[[], None]
 
@@ -44,11 +50,11 @@ Heartbeat = Callable[[], None]
 class HostConnection(Protocol):
     """What a session needs of its connection; the simulation has its own.
 
-    `authority`: for the Host header. `ending`: why it carries nothing more, as far as OldHost ended it.
+    `target`: to whom its requests are addressed. `ending`: why it carries nothing more, as far as OldHost ended it.
     """
 
     @property
-    def authority(self) -> str: ...
+    def target(self) -> Target: ...
 
     @property
     def ending(self) -> ConnectionEnd: ...
@@ -113,10 +119,10 @@ class _Wait:
 
 
 class OldHostConnection:
-    """A blocking connection over a plain socket. `limit`: after how many answers OldHost closes, if known."""
+    """A blocking connection over a socket, plain or TLS. `limit`: after how many answers OldHost closes, if known."""
 
     def __init__(
-        self, sock: socket.socket, clock: Clock, authority: str = "oldhost", limit: AnswerLimit | None = None
+        self, sock: socket.socket, clock: Clock, target: Target = OLDHOST, limit: AnswerLimit | None = None
     ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -126,7 +132,7 @@ class OldHostConnection:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self._socket: socket.socket | None = sock
         self._clock = clock
-        self.authority = authority
+        self.target = target
         self._until: float | None = None  # the deadline of the exchange on the wire
         self._timeout_seconds = 0.0
         self._began = 0.0
@@ -144,9 +150,9 @@ class OldHostConnection:
             self._limit.outlived()
         self.ending = ConnectionEnd.QUIET
         try:
-            if self._socket.recv(1, socket.MSG_PEEK):
+            if self._socket.recv(1):
                 self.ending = ConnectionEnd.STRAY
-        except BlockingIOError:
+        except NOT_YET:
             self.ending = ConnectionEnd.NONE
             return True
         except OSError:
@@ -223,10 +229,11 @@ class OldHostConnection:
         while left:
             try:
                 left = left[sock.send(left) :]
-            except BlockingIOError:
+            except NOT_YET:
                 self._wait(sock, wait, while_waiting, writing=True)
             except OSError as error:
-                if len(left) == len(request):
+                # TLS hands over a part of what it does not report as sent.
+                if len(left) == len(request) and not isinstance(sock, ssl.SSLSocket):
                     raise NothingWritten(f"the connection was lost before writing: {error}") from error
                 raise ExchangeCut(f"the connection was lost while writing: {error}") from error
 
@@ -240,9 +247,11 @@ class OldHostConnection:
                     self._limit.closed_after(self._answers)
                     raise ExchangeCut("OldHost closed the connection instead of answering")
                 response = reader.feed(data)
-            except BlockingIOError:
+            except NOT_YET:
                 continue
             except OSError as error:
+                if isinstance(error, ssl.SSLError) and refuses_ours(error):
+                    raise CertificateRefused(REFUSED_OURS) from error
                 if not reader.has_begun:
                     self._limit.closed_after(self._answers)
                 raise ExchangeCut(f"the connection was lost while reading: {error}") from error
@@ -265,6 +274,8 @@ class OldHostConnection:
 
 def ready(sock: socket.socket, seconds: float, *, writing: bool) -> bool:
     """Uses poll, not select: a process with many hosts has file descriptors beyond 1024."""
+    if not writing and isinstance(sock, ssl.SSLSocket) and sock.pending():
+        return True  # decrypted already: the system has nothing more
     poll = select.poll()
     poll.register(sock, select.POLLOUT if writing else select.POLLIN)
     return bool(poll.poll(seconds * 1000))

@@ -12,18 +12,23 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from oldhost_sync.oldhost.access import Access, no_trust
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import SLICE_SECONDS, AnswerLimit, Clock, Heartbeat, OldHostConnection, ready
-from oldhost_sync.oldhost.errors import NoConnection
+from oldhost_sync.oldhost.errors import NoAccess, NoConnection
+from oldhost_sync.oldhost.wire import Target
 
 # Look-up and connect together; a resolver's own timeout is usually 5 s a server, twice.
 REACH_SECONDS_MAX = 12.0
 # For each address: OldHost's machine answers at once, or it is away.
 CONNECT_SECONDS_MAX = 2.0
+# For the TLS handshake: a few round trips.
+HANDSHAKE_SECONDS_MAX = 5.0
 # How long to wait for the look-up if there is an address that worked before.
 LOOK_UP_SECONDS = 1.0
 # How often the name of an open connection's address is looked up.
@@ -110,19 +115,28 @@ class NameWatch:
 class Connector:
     """Connects to the host at `address`, for one opening at a time. `clock`: monotonic seconds."""
 
-    def __init__(self, address: Address, clock: Clock, resolve: Resolve = resolve) -> None:
+    def __init__(
+        self, address: Address, clock: Clock, resolve: Resolve = resolve, access: Access | None = None
+    ) -> None:
         self._address = address
+        self._access = access or Access()
         self._clock = clock
         self._resolve = resolve
         self._look_up: LookUp | None = None
         self._known: list[SockAddress] = []  # what the name server gave before
         self._in_vain: list[SockAddress] = []  # they gave no good answer; the last one last
         self._last: tuple[SockAddress, OldHostConnection] | None = None
+        self._target = Target(address.authority, address.base)
+        self._context: ssl.SSLContext | None = None
         self._watch = NameWatch(address.name, address.port, clock, resolve)
         self._limit = AnswerLimit()
 
     def connect(self, heartbeat: Heartbeat) -> OldHostConnection:
-        """Open a connection; raises NoConnection. `heartbeat` is called at least every half second."""
+        """Open a connection; raises NoConnection, and NoAccess where certificates or credentials are the cause.
+        `heartbeat` is called at least every half second.
+        """
+        self._target = Target(self._address.authority, self._address.base, self._access.authorization())
+        self._context = self._access.context() if self._address.tls else None
         try:
             return self._connect(self._clock() + REACH_SECONDS_MAX, heartbeat)
         except OSError as error:
@@ -169,20 +183,50 @@ class Connector:
         return look_up.found
 
     def _connect_to(self, addresses: list[SockAddress], until: float, heartbeat: Heartbeat) -> OldHostConnection:
-        last = OSError("the name has no address")
+        last: OSError | NoAccess = OSError("the name has no address")
         places = {address: place for place, address in enumerate(self._in_vain)}
-        for family, address in sorted(addresses, key=lambda one: places.get(one, -1)):
+        for family, address in sorted(addresses, key=lambda address: places.get(address, -1)):
             try:
                 until_here = min(until, self._clock() + CONNECT_SECONDS_MAX)
                 sock = _connected(family, address, until_here, self._clock, heartbeat)
-            except OSError as error:
+                if self._context is not None:
+                    sock = self._secured(sock, self._context, heartbeat)
+            except (OSError, NoAccess) as error:
                 last = error
                 self._note((family, address), in_vain=True)
                 continue
-            connection = OldHostConnection(sock, self._clock, self._address.authority, self._limit)
+            connection = OldHostConnection(sock, self._clock, self._target, self._limit)
             self._last = (family, address), connection
             return connection
         raise last
+
+    def _secured(self, sock: socket.socket, context: ssl.SSLContext, heartbeat: Heartbeat) -> ssl.SSLSocket:
+        """The same connection as TLS, with OldHost's certificate and name verified."""
+        name = self._address.name.rstrip(".")
+        secured = context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
+        try:
+            self._shake_hands(secured, self._clock() + HANDSHAKE_SECONDS_MAX, heartbeat)
+        except BaseException as error:
+            secured.close()
+            if isinstance(error, ssl.SSLError):
+                raise no_trust(error, self._address.authority) from None
+            raise
+        return secured
+
+    def _shake_hands(self, sock: ssl.SSLSocket, until: float, heartbeat: Heartbeat) -> None:
+        while True:
+            try:
+                sock.do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                writing = isinstance(error, ssl.SSLWantWriteError)
+                if self._clock() >= until:
+                    raise TimeoutError(
+                        f"no TLS within {HANDSHAKE_SECONDS_MAX:g} s: frozen, or it speaks none"
+                    ) from None
+                if not ready(sock, max(0.0, min(SLICE_SECONDS, until - self._clock())), writing=writing):
+                    heartbeat()
+            else:
+                return
 
 
 def _connected(

@@ -2,10 +2,12 @@
 
 HostError
 ├── NoConnection          host or network; retry a little later (nothing was sent)
+│   └── NoAccess          certificates or credentials; retry seldom, an operator must act (nothing was sent)
 ├── NothingWritten        network; retry on a new connection (not one byte of the request was sent)
 ├── ExchangeCut           any cause; never retry blindly: the request may have been applied (recovery decides)
 │   ├── Silent            host or network; as ExchangeCut: not one byte of the answer arrived in time
-│   └── Unreadable        host or proxy; as ExchangeCut: bytes arrived that are not a valid answer
+│   ├── Unreadable        host or proxy; as ExchangeCut: bytes arrived that are not a valid answer
+│   └── CertificateRefused  credentials; as ExchangeCut: an operator must act
 └── ConnectionClosed      ours: the connection was given up; open a new session
 LedgerError
 ├── Fenced                another session took over; stop, never touch the host again
@@ -27,6 +29,16 @@ class NoConnection(HostError):
     """OldHost can't be reached or refuses the connection. Nothing was sent."""
 
 
+class NoAccess(NoConnection):
+    """No connection by our rules or OldHost's. `reason`: "tls" (its certificate is not trusted, or it speaks no TLS) or
+    "credentials" (it refuses our certificate, or ours can't be read). The message holds no secret.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class NothingWritten(HostError):
     """The connection broke before the first byte of the request was handed to the network."""
 
@@ -41,6 +53,10 @@ class Silent(ExchangeCut):
 
 class Unreadable(ExchangeCut):
     """The bytes are not an HTTP response within the limits. The request may have been applied."""
+
+
+class CertificateRefused(ExchangeCut):
+    """Instead of an answer OldHost ended the connection, because of our certificate. TLS 1.3 says so no sooner."""
 
 
 class ConnectionClosed(HostError):

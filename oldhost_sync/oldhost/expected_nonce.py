@@ -44,7 +44,7 @@ def ask(
     """Ask once, with the full request timeout; raises HostErrors. The answer's time counts for the reply timeout."""
     began = clock()
     connection.begin(
-        encode_ask(connection.authority), timeout_seconds=limits.request_timeout_seconds, while_waiting=heartbeat
+        encode_ask(connection.target), timeout_seconds=limits.request_timeout_seconds, while_waiting=heartbeat
     )
     response = connection.finish(while_waiting=heartbeat)
     reply_timeout.answered(clock() - began, operation=False)

@@ -14,18 +14,20 @@ from dataclasses import dataclass, field
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import (
+    CertificateRefused,
     Fenced,
     HostError,
     InvariantViolated,
     LedgerHalted,
     LedgerUnavailable,
+    NoAccess,
     Silent,
     Unreadable,
 )
 from oldhost_sync.oldhost.expected_nonce import FirstContact, ask
 from oldhost_sync.oldhost.ledger import Count, Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.nonce_pipeline import Condition
-from oldhost_sync.oldhost.refusals import ConnectionPace, RefusedRequest, why_hung_up
+from oldhost_sync.oldhost.refusals import ConnectionPace, NoService, RefusedRequest, why_hung_up
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.oldhost.shared_connection import ExchangeListener
@@ -311,7 +313,7 @@ class Opening:
         try:
             connection = self.connect()
         except HostError as error:
-            return self._come_back("connection", str(error))
+            return self._unreached(error)
         kept = False
         try:
             read = self._read_expected(connection, taken, over_at, last)
@@ -320,15 +322,23 @@ class Opening:
             kept = True
             self.pace.answered(operation=False)
             return connection, read
-        except Unreadable as error:
-            return self._refused(str(error))
-        except Silent as error:
-            return self._come_back("silent", f"OldHost takes the connection and our request: {error}")
         except HostError as error:
-            return self._come_back("connection", str(error))
+            return self._unreached(error)
         finally:
             if not kept:
                 connection.close()
+
+    def _unreached(self, error: HostError) -> OpeningPostponed:
+        match error:
+            case NoAccess(reason=reason):
+                return self._refused(NoService(reason, str(error)))
+            case CertificateRefused():
+                return self._refused(NoService("credentials", str(error)))
+            case Unreadable():
+                return self._refused(NoService("unreadable", str(error)))
+            case Silent():
+                return self._come_back("silent", f"OldHost takes the connection and our request: {error}")
+        return self._come_back("connection", str(error))
 
     def _may_come_late_for(self, taken: TakenOver, reading: Reading) -> float:
         """Seconds from now in which an operation may still be applied late."""
@@ -378,12 +388,12 @@ class Opening:
             case RefusedRequest():
                 return self._refused(answer)
 
-    def _refused(self, refusal: RefusedRequest | str) -> OpeningPostponed:
+    def _refused(self, refusal: RefusedRequest | NoService) -> OpeningPostponed:
         return self.pace.refused(self.clock(), refusal, self.limits.ban_seconds)
 
     def _hung_up(self, connection: HostConnection, answers: int) -> OpeningPostponed:
         reason, why = why_hung_up(connection.ending, answers)
-        return self._refused(why) if reason == "unreadable" else self._come_back(reason, why)
+        return self._refused(NoService(reason, why)) if reason == "unreadable" else self._come_back(reason, why)
 
     def _come_back(self, reason: str, message: str) -> OpeningPostponed:
         return OpeningPostponed(round(self.limits.come_back_seconds * 1000), reason, message)

@@ -175,6 +175,18 @@ def why_hung_up(ending: ConnectionEnd, answers: int) -> tuple[str, str]:
     return "keep-alive", f"OldHost closes the connection after each answer ({how}): it must keep it open"
 
 
+@dataclass(frozen=True, slots=True)
+class NoService:
+    """We are refused before there is an answer that can be read. `reason`: see `OpeningPostponed`."""
+
+    reason: str
+    why: str
+    retry_after: float | None = None
+
+    def __str__(self) -> str:
+        return self.why
+
+
 class ConnectionPace:
     """When a host that refuses us may be connected to again: after growing pauses, and never sooner than it asks.
 
@@ -189,19 +201,17 @@ class ConnectionPace:
     def __init__(self) -> None:
         self._refused: dict[bool, int] = {True: 0, False: 0}  # in a row: operations, questions
         self._not_before = 0.0
-        self._refusal: RefusedRequest | str = ""  # the last one
+        self._refusal: RefusedRequest | NoService = NoService("unreadable", "")  # the last one
 
     def refused(
-        self, now: float, refusal: RefusedRequest | str, seconds_max: float, *, operation: bool = False
+        self, now: float, refusal: RefusedRequest | NoService, seconds_max: float, *, operation: bool = False
     ) -> OpeningPostponed:
-        """A request was refused. `refusal`: how; a text, if by no answer that can be read. `seconds_max`: the longest
-        pause that is granted.
-        """
+        """A connection or a request was refused. `seconds_max`: the longest pause that is granted."""
         self._refused[operation] += 1
         self._refusal = refusal
         pauses = OPERATION_PAUSES if operation else QUESTION_PAUSES
         pause = pauses[min(self._refused[operation], len(pauses)) - 1]
-        asked = refusal.retry_after or 0.0 if isinstance(refusal, RefusedRequest) else 0.0
+        asked = refusal.retry_after or 0.0
         self._not_before = max(self._not_before, now + max(pause, min(asked, seconds_max)))
         return self._postponed(now)
 
@@ -222,5 +232,4 @@ class ConnectionPace:
 
     def _postponed(self, now: float) -> OpeningPostponed:
         refusal = self._refusal
-        reason = refusal.reason if isinstance(refusal, RefusedRequest) else "unreadable"
-        return OpeningPostponed(max(1, round(1000 * (self._not_before - now))), reason, str(refusal))
+        return OpeningPostponed(max(1, round(1000 * (self._not_before - now))), refusal.reason, str(refusal))

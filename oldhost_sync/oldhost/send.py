@@ -296,7 +296,7 @@ class RunningSend:
         self._shared.first_contact.forget()
         try:
             self._connection.begin(
-                encode_sync(operation.nonce, operation.body, self._connection.authority),
+                encode_sync(operation.nonce, operation.body, self._connection.target),
                 timeout_seconds=self._limits.request_timeout_seconds,
                 while_waiting=self._heartbeat,
             )

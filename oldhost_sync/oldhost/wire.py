@@ -165,18 +165,38 @@ AskAnswer = Expected | OutOfRange | Banned | Busy | ConnectionInUse | Ambiguous
 # -------------------------------------------------------------------------------------------------------- requests
 
 
-def encode_sync(nonce: int, body: bytes, host: str = "oldhost") -> bytes:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """To whom requests are addressed. `authority`: for the Host header; `base`: before each path; `authorization`: the
+    header's value, a secret, empty: none.
+    """
+
+    authority: str = "oldhost"
+    base: str = ""
+    authorization: str = field(default="", repr=False)
+
+    @property
+    def fields(self) -> str:
+        """The header fields of each request."""
+        credentials = f"Authorization: {self.authorization}\r\n" if self.authorization else ""
+        return f"Host: {self.authority}\r\n{credentials}"
+
+
+OLDHOST = Target()
+
+
+def encode_sync(nonce: int, body: bytes, target: Target = OLDHOST) -> bytes:
     """The complete request for one operation, the same bytes for the same arguments."""
     return (
-        f"POST /oldhost/sync HTTP/1.1\r\nHost: {host}\r\nX-Nonce: {nonce}\r\n"
+        f"POST {target.base}/oldhost/sync HTTP/1.1\r\n{target.fields}X-Nonce: {nonce}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode("ascii") + body
 
 
-def encode_ask(host: str = "oldhost") -> bytes:
+def encode_ask(target: Target = OLDHOST) -> bytes:
     """The request for the expected nonce; it consumes none."""
     return (
-        f"GET /oldhost/expected-nonce HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\n"
+        f"GET {target.base}/oldhost/expected-nonce HTTP/1.1\r\n{target.fields}Accept: application/json\r\n"
         "Cache-Control: no-cache\r\n\r\n"  # an answer from a cache would be too old to decide on
     ).encode("ascii")
 

@@ -34,7 +34,9 @@ from oldhost_sync.delivery import alerts_delivered
 from oldhost_sync.environment import settings
 from oldhost_sync.explanations import leave_after
 from oldhost_sync.logs import log_to_stderr
+from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import Address, parse_address
+from oldhost_sync.oldhost.errors import NoAccess
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.machine.release import RELEASE
 from oldhost_sync.probes.health import Liveness, Readiness, running_during
@@ -268,6 +270,7 @@ def session_activities(
     return SessionActivities(
         engine=engine,
         addresses=addresses(settings),
+        access=access(settings),
         task_queue=session_task_queue(name),
         owner=name,
         limits=session_limits(settings),
@@ -283,6 +286,20 @@ def session_limits(settings: Settings) -> SessionLimits:
         settle_seconds=settings.settle_seconds,
         ban_seconds=settings.ban_seconds,
     )
+
+
+def access(settings: Settings) -> Callable[[str], Access]:
+    """How each host lets us in. SettingsError when a file can't be used now."""
+    files = Access(
+        settings.oldhost_ca_file, settings.oldhost_cert_file, settings.oldhost_key_file, settings.oldhost_auth_file
+    )
+    try:
+        files.context()
+        files.authorization()
+    except NoAccess as error:
+        raise SettingsError(f"OldHost: {error}") from None
+    is_ours = settings.host not in settings.oldhost_urls
+    return lambda host: files if is_ours and host == settings.host else Access()
 
 
 def addresses(settings: Settings) -> Callable[[str], Address]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -28,6 +29,7 @@ from tests.foreign_host.answer import (
     gap,
     in_use,
     malformed,
+    page,
     replay,
 )
 
@@ -82,7 +84,8 @@ Told = Answer | Script | None
 class ForeignHost:
     """`operations`, `asks`: what to answer to the next ones, in order (None: as the protocol says); `always`: asked for
     each request beyond those. `says`: what it claims to expect instead of the truth. `requests`, `ended`,
-    `connected_at`: everything that came, what became of each operation, and when each connection was taken.
+    `connected_at`: everything that came, what became of each operation, and when each connection was taken. `tls`: it
+    speaks TLS; `base`: comes before its paths; `authorization`: what each request must carry.
     """
 
     expected: int = 501
@@ -99,6 +102,9 @@ class ForeignHost:
     replays: int = 0
     banned_until: float = 0.0
     address: str = "127.0.0.1"
+    tls: ssl.SSLContext | None = None
+    base: str = ""
+    authorization: str = ""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _stopped: threading.Event = field(default_factory=threading.Event)
     _open: socket.socket | None = None
@@ -115,7 +121,7 @@ class ForeignHost:
 
     @property
     def url(self) -> str:
-        return f"http://{self.address}:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{self.address}:{self.port}{self.base}"
 
     def applied(self) -> list[int]:
         """The ids of the changes that it applied, in order."""
@@ -191,9 +197,14 @@ class ForeignHost:
             else:
                 self._start(self._serve, sock, number)
 
+    def _secured(self, sock: socket.socket) -> socket.socket:
+        """Raises OSError when there is no handshake."""
+        return sock if self.tls is None else self.tls.wrap_socket(sock, server_side=True)
+
     def _turn_away(self, sock: socket.socket) -> None:
         """A second connection is told so at once, and closed."""
         with suppress(OSError):
+            sock = self._secured(sock)
             sock.sendall(in_use().to_bytes())
             sock.shutdown(socket.SHUT_WR)
         self._start(_read_to_the_end, sock)
@@ -201,6 +212,9 @@ class ForeignHost:
     def _serve(self, sock: socket.socket, connection: int) -> None:
         data, number = b"", 0
         try:
+            sock = self._secured(sock)
+            with self._lock:
+                self._open = sock
             while not self._stopped.is_set():
                 number += 1
                 request, data = self._receive(sock, data, connection, number)
@@ -270,10 +284,12 @@ class ForeignHost:
             left = self.banned_until - time.monotonic()
             if left > 0:
                 return banned(math.ceil(left) if self.tells_ban else None)
+            if self.authorization and request.headers.get("authorization") != self.authorization:
+                return page(401)
             expected = self.expected if self.says is None else self.says
-            if (request.method, request.target) == ("GET", "/oldhost/expected-nonce"):
+            if (request.method, request.target) == ("GET", f"{self.base}/oldhost/expected-nonce"):
                 return expects(expected)
-            if (request.method, request.target) != ("POST", "/oldhost/sync"):
+            if (request.method, request.target) != ("POST", f"{self.base}/oldhost/sync"):
                 return malformed("no such request")
             nonce, wrong = request.nonce, _wrong_with(request)
             if nonce is None or wrong:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.address import parse_address
-from oldhost_sync.oldhost.wire import encode_ask
+from oldhost_sync.oldhost.wire import Target, encode_ask
 from oldhost_sync.settings import ApiToken, Role, Settings, SettingsError, bind_address, load_settings, parse_api_tokens
 
 DIGEST = "ab" * 32
@@ -175,8 +175,10 @@ def test_a_host_without_name_or_address_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "https://oldhost:1",
-        "http://oldhost:1/path",
+        "ftp://oldhost:1",
+        "https://oldhost:1/path?query",
+        "https://oldhost:1/a/../b",
+        "https://oldhost:1/a b",
         "http://oldhost:x",
         "http://oldhost:0",
         "http://[::1",
@@ -199,7 +201,7 @@ def test_an_address_that_the_protocol_does_not_know_is_refused_under_its_setting
 
 @pytest.mark.parametrize(
     ("url", "do"),
-    [("http://user:secret@oldhost:1", "without user and password"), ("http://müller.example:1", "xn--")],
+    [("http://user:secret@oldhost:1", "SYNC_OLDHOST_AUTH_FILE"), ("http://müller.example:1", "xn--")],
 )
 def test_an_address_whose_parts_would_be_dropped_or_guessed_says_what_to_write_instead(url: str, do: str) -> None:
     with pytest.raises(SettingsError, match=do) as refused:
@@ -218,7 +220,35 @@ def test_an_address_whose_parts_would_be_dropped_or_guessed_says_what_to_write_i
 def test_the_host_header_is_the_urls(url: str, name: str, authority: str) -> None:
     address = parse_address(url)
     assert (address.name, address.port, address.authority) == (name, 8100, authority)
-    assert f"Host: {authority}\r\n".encode() in encode_ask(address.authority)
+    assert f"Host: {authority}\r\n".encode() in encode_ask(Target(address.authority))
+
+
+@pytest.mark.parametrize(
+    ("url", "port", "tls", "base"),
+    [
+        ("http://oldhost", 80, False, ""),
+        ("https://oldhost", 443, True, ""),
+        ("https://oldhost:8443/legal/v2/", 8443, True, "/legal/v2"),
+    ],
+)
+def test_an_address_says_its_port_whether_it_is_tls_and_what_comes_before_its_paths(
+    url: str, port: int, tls: bool, base: str
+) -> None:
+    address = parse_address(url)
+    assert (address.port, address.tls, address.base) == (port, tls, base)
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"oldhost_key_file": "key.pem"}, "SYNC_OLDHOST_KEY_FILE is set without SYNC_OLDHOST_CERT_FILE"),
+        ({"oldhost_ca_file": "ca.pem"}, "begin with https://"),
+        ({"oldhost_cert_file": "cert.pem"}, "begin with https://"),
+    ],
+)
+def test_a_certificate_that_would_never_be_used_is_refused(files: dict[str, str], why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        load_settings(oldhost_url="http://oldhost:1", **files)
 
 
 @pytest.mark.parametrize("setting", ["alert_webhook_url", "temporal_ui_url"])

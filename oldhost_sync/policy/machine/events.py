@@ -40,7 +40,8 @@ class OpeningPostponed:
     """No session yet: try again in `wait_ms`. `reason`:
 
     "ban" · "settle" (an operation is in doubt) · "connection" (none, or it was lost) · "in-use" (OldHost serves another
-    one) · "silent" (no answer within the request timeout) · "credentials" (they are refused) · "refused" (every request
+    one) · "silent" (no answer within the request timeout) · "credentials" (they are refused) · "tls"
+    (OldHost's certificate is not trusted, or it speaks no TLS) · "refused" (every request
     is) · "busy" · "unsteady" (the expected nonce changes from one reading to the next) · "unreadable" (the answers do
     not follow the protocol) · "keep-alive" (OldHost closes the connection after each answer) · "database" · "fenced" ·
     "leaving" (the worker stops) · "pause" (by an operator, and the writer does not know).
@@ -53,7 +54,7 @@ class OpeningPostponed:
 
 
 # Reasons of an OpeningPostponed after which OldHost is asked less and less often.
-REFUSALS = frozenset({"credentials", "refused", "unreadable"})
+REFUSALS = frozenset({"credentials", "refused", "tls", "unreadable"})
 
 
 @dataclass(frozen=True, slots=True)

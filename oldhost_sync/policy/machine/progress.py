@@ -18,6 +18,7 @@ STATES = {
     "unreadable": "UNREADABLE",
     "credentials": "UNAUTHORIZED",
     "refused": "REFUSED",
+    "tls": "UNTRUSTED",
     "silent": "SILENT",
 }
 # While something can be sent and is sent, the writer looks after NO_PROGRESS_MS at the latest. If it did not for this

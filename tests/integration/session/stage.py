@@ -144,7 +144,7 @@ class WatchedConnection:
         self._connection = connection
         self._process = process
         self._asking = False
-        self.authority = connection.authority
+        self.target = connection.target
 
     def is_alive(self) -> bool:
         return bool(self._process.around("is_alive", self._connection.is_alive))
@@ -236,7 +236,7 @@ class Stage:
     def opening(self, process: Process | None = None) -> Opened:
         outcome = self.open(process)
         while isinstance(outcome, OpeningPostponed):
-            assert outcome.reason in {"settle", "ban", "connection", "in-use", "refused", "credentials"}, outcome
+            assert outcome.reason in {"settle", "ban", "connection", "in-use", "refused", "credentials", "tls"}, outcome
             self.pace = ConnectionPace()
             if outcome.reason in {"settle", "ban"}:
                 self.world.age(outcome.wait_ms / 1000)
@@ -254,12 +254,15 @@ class Stage:
         for session in self.opened:
             session.close("the test is over")
 
+    def connector(self, process: Process) -> Connector:
+        return Connector(self.address, process.clock)
+
     @property
     def address(self) -> Address:
         return Address(self.simulator.config.host, self.simulator.port)
 
     def _connect(self, process: Process) -> HostConnection:
-        connection = process.around("connect", lambda: Connector(self.address, process.clock).connect(lambda: None))
+        connection = process.around("connect", lambda: self.connector(process).connect(lambda: None))
         return WatchedConnection(connection, process)
 
     # ------------------------------------------------------------------------------------------------- looking

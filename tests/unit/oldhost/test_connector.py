@@ -72,7 +72,7 @@ def test_a_name_service_that_takes_eight_seconds_is_waited_for_with_heartbeats(n
     names.answer_after_beats = 8
     connection = Connector(NAME, names.clock, names.resolve).connect(names.beat)
     assert connection.is_alive()
-    assert connection.authority == "oldhost.example:8100"
+    assert connection.target.authority == "oldhost.example:8100"
     connection.close()
 
 

@@ -188,7 +188,7 @@ def test_a_request_is_the_pages_request() -> None:
 
 def test_a_question_is_answered_by_no_cache() -> None:
     """A stored answer has an older expected nonce."""
-    head = wire.encode_ask("oldhost:8100").decode().removesuffix("\r\n\r\n").split("\r\n")
+    head = wire.encode_ask(wire.Target("oldhost:8100")).decode().removesuffix("\r\n\r\n").split("\r\n")
     assert head[:2] == ["GET /oldhost/expected-nonce HTTP/1.1", "Host: oldhost:8100"]
     assert "Cache-Control: no-cache" in head
 
