@@ -31,6 +31,12 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--state-file", type=Path, help="keeps nonce, records, journal and ban across a restart")
     options.add_argument("--seed", type=int, default=0, help="seed of the faults' probabilities and of the jitter")
     options.add_argument("--first-nonce", type=int, default=1, help="the first nonce that a new host expects")
+    options.add_argument("--tls-cert", type=Path, help="speak TLS, with this certificate (PEM)")
+    options.add_argument("--tls-key", type=Path, help="its key (PEM), if it is in a file of its own")
+    options.add_argument("--client-ca", type=Path, help="let in only clients with this authority's certificate (PEM)")
+    options.add_argument(
+        "--authorization-file", type=Path, help="answer 401 to requests without this Authorization header (one line)"
+    )
     options.add_argument(
         "--any-body",
         action="store_true",

@@ -47,6 +47,7 @@ class Server:
         counters: Counters,
         *,
         check_operations: bool,
+        authorization: str | None = None,
     ) -> None:
         self._loop = loop
         self._call_handler = call_handler
@@ -54,6 +55,7 @@ class Server:
         self._pace = pace
         self._counters = counters
         self._check_operations = check_operations
+        self._authorization = authorization
         self._listener: socket.socket | None = None
         self._current: Connection | None = None
         self._lingering: dict[socket.socket, None] = {}
@@ -185,6 +187,9 @@ class Server:
     def _begin(self, connection: Connection, request: Request) -> None:
         now = self._loop.clock.now()
         self._counters.begin_request(now)
+        if self._authorization is not None and request.authorization != self._authorization:
+            self._reply(connection, encode_text(401, "no valid credentials"), last=request.last)
+            return
         call = parse_call(request, now, connection.number, check_operations=self._check_operations)
         plan = self._faults.plan(call)
         if plan.ending in {"drop_before", "apply_late"}:

@@ -21,6 +21,7 @@ from oldhost_simulator.limits import ADMIN_ANSWER_SECONDS_MAX
 from oldhost_simulator.loop import Clock, Loop
 from oldhost_simulator.server import Pace, Server
 from oldhost_simulator.state_file import StateFile
+from oldhost_simulator.tls_front import TlsFront, server_context
 
 T = TypeVar("T")
 
@@ -39,13 +40,17 @@ class Config:
     seed: int = 0
     first_nonce: int = 1
     check_operations: bool = True
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+    authorization_file: Path | None = None
 
     @property
     def family(self) -> socket.AddressFamily:
         return socket.AF_INET6 if ":" in self.host else socket.AF_INET
 
     def url(self, port: int) -> str:
-        """The address of a port of ours."""
+        """The address of a port of ours, by HTTP."""
         return f"http://[{self.host}]:{port}" if self.family is socket.AF_INET6 else f"http://{self.host}:{port}"
 
     def __post_init__(self) -> None:
@@ -55,6 +60,8 @@ class Config:
         for name in ("port", "admin_port"):
             if not 0 <= getattr(self, name) <= 65535:
                 raise ValueError(f"{name} must be a port from 0 to 65535, not {getattr(self, name)}")
+        if self.tls_cert is None and (self.tls_key or self.client_ca):
+            raise ValueError("tls_key and client_ca need tls_cert")
         if self.first_nonce < 0:
             raise ValueError(f"first_nonce must be a whole number from 0 on, not {self.first_nonce}")
 
@@ -71,12 +78,14 @@ class Simulator:
         self._admin_server: AdminServer | None = None
         self._loop: Loop | None = None
         self._server: Server | None = None
+        self._tls_front: TlsFront | None = None
         self._controls: Controls | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
-        return self.config.url(self.port)
+        url = self.config.url(self.port)
+        return url if self.config.tls_cert is None else url.replace("http:", "https:", 1)
 
     @property
     def admin_url(self) -> str:
@@ -132,12 +141,26 @@ class Simulator:
         pace = Pace(latency_ms=config.latency_ms, jitter_ms=config.jitter_ms, seed=config.seed)
         counters = Counters(started_at=clock.now())
         call_handler = CallHandler(host, faults, counters, self._state_file)
-        self._server = Server(loop, call_handler, faults, pace, counters, check_operations=config.check_operations)
+        self._server = Server(
+            loop,
+            call_handler,
+            faults,
+            pace,
+            counters,
+            check_operations=config.check_operations,
+            authorization=config.authorization_file.read_text().strip() if config.authorization_file else None,
+        )
         controls = self._controls = Controls(clock, call_handler, faults, pace, counters, self._server)
         admin = Admin(loop, call_handler, controls)
         self._admin_server = AdminServer(config.host, config.admin_port, config.family, admin)
         self.admin_port = self._admin_server.port
-        self.port = self._server.listen(config.host, config.port, config.family)
+        if config.tls_cert is None:
+            self.port = self._server.listen(config.host, config.port, config.family)
+        else:
+            context = server_context(config.tls_cert, config.tls_key, config.client_ca)
+            plain = self._server.listen(config.host, 0, config.family)
+            self._tls_front = TlsFront(context, config.host, config.port, config.family, plain)
+            self.port = self._tls_front.port
         self._thread = threading.Thread(target=self._run, args=(loop, self._server), name="oldhost", daemon=True)
         self._thread.start()
         self._admin_server.start()
@@ -152,6 +175,8 @@ class Simulator:
     def _close(self) -> None:
         if self._admin_server is not None:
             self._admin_server.stop()
+        if self._tls_front is not None:
+            self._tls_front.stop()
         if self._server is not None:
             self._server.close()
         if self._loop is not None and self._thread is None:

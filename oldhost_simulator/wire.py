@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NoReturn
 
 from oldhost_simulator.limits import (
@@ -23,6 +23,7 @@ from oldhost_simulator.limits import (
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     422: "Unprocessable Content",
     500: "Internal Server Error",
@@ -40,6 +41,7 @@ class Request:
     body: bytes = b""
     problem: str | None = None
     last: bool = False
+    authorization: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +121,15 @@ class RequestReader:
         if isinstance(length, str):
             return self._break(length)
         last = words[2] == "HTTP/1.0" or "close" in ",".join(headers.get("connection", ())).lower()
-        return self._take(words[0], words[1], tuple(headers.get("x-nonce", ())), end + 4, length, last=last)
+        authorization = next(iter(headers.get("authorization", ())), None)
+        head = Request(words[0], words[1], tuple(headers.get("x-nonce", ())), last=last, authorization=authorization)
+        return self._take(head, end + 4, length)
 
-    def _take(
-        self, method: str, path: str, nonces: tuple[str, ...], start: int, length: int, *, last: bool
-    ) -> Request | None:
+    def _take(self, head: Request, start: int, length: int) -> Request | None:
         if length > DISCARDED_BODY_BYTES_MAX:
             return self._break("the body is over 64 KiB")
         if length > BODY_BYTES_MAX:
-            self._too_big = Request(method, path, nonces, problem="the body is over 64 KiB", last=last)
+            self._too_big = replace(head, problem="the body is over 64 KiB")
             self._to_discard = length
             del self._buffer[:start]
             return self._discard()
@@ -135,8 +137,8 @@ class RequestReader:
             return None
         body = bytes(self._buffer[start : start + length])
         del self._buffer[: start + length]
-        self._broken = last
-        return Request(method, path, nonces, body, last=last)
+        self._broken = head.last
+        return replace(head, body=body)
 
     def _discard(self) -> Request | None:
         read = min(self._to_discard, len(self._buffer))

@@ -279,7 +279,7 @@ def test_every_setting_in_it_exists() -> None:
 
 
 # Files, which need mounts of one's own.
-NOT_HANDED_ON = {"SYNC_API_TOKENS_FILE", "SYNC_ACT_KEYS_FILE", "SYNC_TEMPORAL_KEYS_FILE"}
+NOT_HANDED_ON = {f"SYNC_{name.upper()}" for name in Settings.model_fields if name.endswith("_file")}
 
 
 def test_every_setting_is_handed_on_to_the_role_that_reads_it() -> None:

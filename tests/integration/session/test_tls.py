@@ -19,11 +19,11 @@ from oldhost_sync.oldhost.errors import NoAccess
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.refusals import ConnectionPace
 from oldhost_sync.policy.machine.events import OpeningPostponed
+from tests.certificates import Authority
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.foreign_host.answer import Answer, page
 from tests.foreign_host.host import ForeignHost
-from tests.integration.session.certificates import Authority
 from tests.integration.session.foreign_stage import ForeignStage
 from tests.integration.session.stage import LIMITS, Process, outcomes, send
 
