@@ -45,7 +45,7 @@ class WatchedFile(Generic[T]):
         self._what = what
         self._clock = clock
         self._looked_at = clock()
-        self._seen = _stamp(file)
+        self._seen = stamp(file)
         self._value = read(file)
 
     def value(self) -> T:
@@ -53,10 +53,10 @@ class WatchedFile(Generic[T]):
         if self._clock() - self._looked_at < LOOKED_AT_EVERY_SECONDS:
             return self._value
         self._looked_at = self._clock()
-        stamp = _stamp(self._file)
-        if stamp == self._seen:
+        current = stamp(self._file)
+        if current == self._seen:
             return self._value
-        self._seen = stamp
+        self._seen = current
         try:
             self._value = self._read(self._file)
         except (OSError, ValueError) as error:
@@ -83,7 +83,7 @@ class WatchedList(Sequence[T]):
         return self._file.value()[index]
 
 
-def _stamp(file: Path) -> tuple[int, ...]:
+def stamp(file: Path) -> tuple[int, ...]:
     """A value that changes when the file changes or a link points to another file; empty if there is no file."""
     try:
         found = file.stat()

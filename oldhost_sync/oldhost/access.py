@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oldhost_sync.oldhost.errors import NoAccess
+from oldhost_sync.watched_file import stamp
 
 AUTH_SHAPE = "one line: `basic USER:PASSWORD` or `bearer TOKEN`"
 AUTH_BYTES_MAX = 8 * 1024
@@ -32,7 +33,6 @@ _WRONG_CERTIFICATE = {
     62: "is for another name",
     64: "is for another address",
 }
-_WRONG_CERTIFICATE_ELSE = "can't be verified"
 # OldHost, or a proxy before it, does not accept our certificate; with TLS 1.3 it says so at the first answer.
 REFUSED_OURS = "OldHost, or a proxy before it, does not accept our certificate"
 _REFUSES_OURS = re.compile(r"ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED|.*CERTIFICATE.*)")
@@ -49,6 +49,10 @@ class Access:
     key: Path | None = None
     auth: Path | None = None
 
+    def stamp(self) -> tuple[tuple[int, ...], ...]:
+        """Changes when one of the certificates' files does."""
+        return tuple(stamp(file) for file in (self.ca, self.cert, self.key) if file is not None)
+
     def context(self) -> ssl.SSLContext:
         """For connections that verify OldHost's certificate and its name. Raises NoAccess."""
         try:
@@ -56,6 +60,8 @@ class Access:
         except (OSError, ValueError) as error:
             raise NoAccess("tls", f"the CA file {self.ca} can't be used: {_why(error)}") from None
         context.set_alpn_protocols(["http/1.1"])
+        # Certificates of older authorities lack extensions that Python 3.13 and later want by default.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.options |= ssl.OP_NO_RENEGOTIATION  # else reading might have to wait for writing
         if self.cert is not None:
             try:
@@ -99,13 +105,13 @@ def _why(error: Exception) -> str:
 def no_trust(error: ssl.SSLError, name: str) -> NoAccess:
     """Why there is no TLS connection with the host `name`; no text of its certificate is in it."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        wrong = _WRONG_CERTIFICATE.get(error.verify_code, _WRONG_CERTIFICATE_ELSE)
+        wrong = _WRONG_CERTIFICATE.get(error.verify_code) or f"can't be verified ({error.verify_message})"
         return NoAccess("tls", f"OldHost's certificate {wrong}; we reach it as {name}")
     if refuses_ours(error):
         return NoAccess("credentials", REFUSED_OURS)
     if "HANDSHAKE_FAILURE" in (error.reason or ""):
         return NoAccess("tls", "OldHost refuses the TLS connection: it may want a certificate of ours")
-    if error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING"}:
+    if error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST"}:
         return NoAccess("tls", f"{name} speaks no TLS there: compare SYNC_OLDHOST_URL")
     return NoAccess("tls", f"no TLS connection with {name}: {(error.reason or 'no reason given').lower()}")
 

@@ -229,13 +229,27 @@ class OldHostConnection:
         while left:
             try:
                 left = left[sock.send(left) :]
-            except NOT_YET:
-                self._wait(sock, wait, while_waiting, writing=True)
+            except NOT_YET as error:
+                self._wait(sock, wait, while_waiting, writing=not isinstance(error, ssl.SSLWantReadError))
             except OSError as error:
+                if self._is_certificate_refused(sock):
+                    raise CertificateRefused(REFUSED_OURS) from error
                 # TLS hands over a part of what it does not report as sent.
                 if len(left) == len(request) and not isinstance(sock, ssl.SSLSocket):
                     raise NothingWritten(f"the connection was lost before writing: {error}") from error
                 raise ExchangeCut(f"the connection was lost while writing: {error}") from error
+
+    @staticmethod
+    def _is_certificate_refused(sock: socket.socket) -> bool:
+        """After a failed write: whether the other side's last word is about our certificate. TLS 1.3 says it late."""
+        if isinstance(sock, ssl.SSLSocket):
+            try:
+                sock.recv(1)
+            except ssl.SSLError as error:
+                return refuses_ours(error)
+            except OSError:
+                pass
+        return False
 
     def _read(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat) -> Response:
         reader = ResponseReader()

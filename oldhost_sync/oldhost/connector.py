@@ -128,6 +128,7 @@ class Connector:
         self._last: tuple[SockAddress, OldHostConnection] | None = None
         self._target = Target(address.authority, address.base)
         self._context: ssl.SSLContext | None = None
+        self._stamp: tuple[tuple[int, ...], ...] = ()
         self._watch = NameWatch(address.name, address.port, clock, resolve)
         self._limit = AnswerLimit()
 
@@ -136,7 +137,7 @@ class Connector:
         `heartbeat` is called at least every half second.
         """
         self._target = Target(self._address.authority, self._address.base, self._access.authorization())
-        self._context = self._access.context() if self._address.tls else None
+        self._context = self._tls_context() if self._address.tls else None
         try:
             return self._connect(self._clock() + REACH_SECONDS_MAX, heartbeat)
         except OSError as error:
@@ -151,6 +152,13 @@ class Connector:
             raise OSError(f"the name server gave no address within {REACH_SECONDS_MAX:g} s")
         self._known = self._take()
         return self._connect_to(self._known, until, heartbeat)
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """Made anew when one of its files has changed: the system's authorities alone take 20 ms and more."""
+        stamp = self._access.stamp()
+        if self._context is None or stamp != self._stamp:
+            self._context, self._stamp = self._access.context(), stamp
+        return self._context
 
     def has_moved(self) -> bool:
         """Whether the name does not lead to the last connection's address any more. Never waits."""
@@ -203,11 +211,16 @@ class Connector:
     def _secured(self, sock: socket.socket, context: ssl.SSLContext, heartbeat: Heartbeat) -> ssl.SSLSocket:
         """The same connection as TLS, with OldHost's certificate and name verified."""
         name = self._address.name.rstrip(".")
-        secured = context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
+        # An end without TLS's own close is no end: what was read so far may be a part of an answer.
+        secured = context.wrap_socket(
+            sock, server_hostname=name, do_handshake_on_connect=False, suppress_ragged_eofs=False
+        )
         try:
             self._shake_hands(secured, self._clock() + HANDSHAKE_SECONDS_MAX, heartbeat)
         except BaseException as error:
             secured.close()
+            if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+                raise ConnectionAbortedError("closed during the TLS handshake") from None
             if isinstance(error, ssl.SSLError):
                 raise no_trust(error, self._address.authority) from None
             raise

@@ -34,6 +34,8 @@ _WHAT = {
     "unreadable": "an answer that is not OldHost's",
 }
 
+_PAGE = "an HTML page, such as one to sign in, instead of OldHost's answer"
+
 # From one refused question to the next connection; the last one stays. So there are connections after 0, 1, 3, 7, 15,
 # 31 and 61 s.
 QUESTION_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -130,11 +132,13 @@ def why_halted(operation: Reserved, expected: int | None) -> str:
 class RefusedRequest:
     """A complete answer that the protocol does not have: OldHost, or what stands before it, serves us not at all.
 
-    `retry_after`: the seconds that its header asks for; None: none. Its text has no word from outside.
+    `retry_after`: the seconds that its header asks for; None: none. `is_page`: it is HTML. Its text has no word from
+    outside.
     """
 
     status: int
     retry_after: float | None = None
+    is_page: bool = False
 
     @property
     def reason(self) -> str:
@@ -155,7 +159,8 @@ class RefusedRequest:
 
     def __str__(self) -> str:
         asks = "" if self.retry_after is None else f", and asks us to wait {self.retry_after:g} s"
-        return f"{_WHAT[self.reason]}: status {self.status}{_phrase(self.status)}{asks}"
+        what = _PAGE if self.is_page and self.reason == "unreadable" else _WHAT[self.reason]
+        return f"{what}: status {self.status}{_phrase(self.status)}{asks}"
 
 
 def _phrase(status: int) -> str:

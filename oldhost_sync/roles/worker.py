@@ -298,6 +298,8 @@ def access(settings: Settings) -> Callable[[str], Access]:
         files.authorization()
     except NoAccess as error:
         raise SettingsError(f"OldHost: {error}") from None
+    if settings.oldhost_auth_file and settings.oldhost_url and not parse_address(settings.oldhost_url).tls:
+        logger.warning("SYNC_OLDHOST_URL is http://, so OldHost's credentials travel unencrypted")
     is_ours = settings.host not in settings.oldhost_urls
     return lambda host: files if is_ours and host == settings.host else Access()
 

@@ -28,7 +28,8 @@ class Answer:
     `delay`: seconds before the effect, as if the host worked for so long; `pause`: between the effect and the answer.
     `chunked`: the body comes in chunks, without its length. `stray`: bytes behind the answer. `cut`: only so many bytes
     of the answer leave, then the connection ends. `ends`: the connection ends behind the answer, which need not say so.
-    `resets`: no answer, and a reset; `silent`: no answer, for as long as the client waits.
+    `raw`: these bytes instead of an answer, and the connection's end. `resets`: no answer, and a reset; `silent`: no
+    answer, for as long as the client waits.
     """
 
     status: int = 200
@@ -45,8 +46,11 @@ class Answer:
     ends: bool = False
     resets: bool = False
     silent: bool = False
+    raw: bytes | None = None
 
     def to_bytes(self) -> bytes:
+        if self.raw is not None:
+            return self.raw
         body = self.body if self.body is not None else b"" if self.fields is None else json.dumps(self.fields).encode()
         lines = [f"HTTP/{self.version} {self.status} {_phrase(self.status)}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]

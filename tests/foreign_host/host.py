@@ -267,7 +267,7 @@ class ForeignHost:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return False
         sock.sendall(answer.to_bytes())
-        return answer.cut is None and not answer.ends and answer.version == "1.1"
+        return answer.cut is None and answer.raw is None and not answer.ends and answer.version == "1.1"
 
     # -------------------------------------------------------------------------------------------------- the protocol
 

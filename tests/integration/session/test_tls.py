@@ -14,15 +14,17 @@ import pytest
 
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import Address
+from oldhost_sync.oldhost.connection import OldHostConnection
 from oldhost_sync.oldhost.connector import Connector
-from oldhost_sync.oldhost.errors import NoAccess
+from oldhost_sync.oldhost.errors import CertificateRefused, NoAccess, NoConnection
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.refusals import ConnectionPace
+from oldhost_sync.oldhost.wire import encode_ask
 from oldhost_sync.policy.machine.events import OpeningPostponed
 from tests.certificates import Authority
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.foreign_host.answer import Answer, page
+from tests.foreign_host.answer import Answer, Effect, page
 from tests.foreign_host.host import ForeignHost
 from tests.integration.session.foreign_stage import ForeignStage
 from tests.integration.session.stage import LIMITS, Process, outcomes, send
@@ -185,6 +187,48 @@ def test_a_client_certificate_that_the_host_refuses_is_named(
         assert (outcome.reason, "does not accept our certificate" in outcome.message) == ("credentials", True), outcome
 
 
+def exchange(connection: OldHostConnection) -> None:
+    connection.begin(encode_ask(), timeout_seconds=5, while_waiting=lambda: None)
+    connection.finish(while_waiting=lambda: None)
+
+
+def test_a_refusal_of_our_certificate_that_comes_before_our_first_write_is_named_too(
+    stage: SecuredStage, authority: Authority
+) -> None:
+    """TLS 1.3 lets the client finish first; then it may write into a connection that the host has closed."""
+    stage.host.tls = authority.server(ADDRESS, wants_certificate=True)
+    for _ in range(10):
+        connection = Connector(stage.address, Process().clock, access=stage.access).connect(lambda: None)
+        stage.host.wait_until_free()
+        with pytest.raises(CertificateRefused):
+            exchange(connection)
+
+
+def test_a_host_that_closes_during_the_handshake_is_only_away(stage: SecuredStage) -> None:
+    with socket.create_server((ADDRESS, 0)) as listener:
+
+        def close() -> None:
+            sock, _ = listener.accept()
+            sock.recv(65536)
+            sock.close()
+
+        server = threading.Thread(target=close)
+        server.start()
+        address = Address(ADDRESS, listener.getsockname()[1], tls=True)
+        with pytest.raises(NoConnection, match="closed during the TLS handshake") as away:
+            Connector(address, Process().clock, access=stage.access).connect(lambda: None)
+        server.join()
+    assert not isinstance(away.value, NoAccess)
+
+
+def test_an_answer_without_a_length_that_is_cut_is_in_doubt(stage: SecuredStage) -> None:
+    """Only TLS's own close says that nothing is missing (I14)."""
+    half = b'HTTP/1.1 422 Unprocessable\r\nConnection: close\r\n\r\n{"error": "rejected", "reason": "no'
+    stage.host.operations.append(lambda request: Answer(raw=half, effect=Effect.APPLIES))
+    assert outcomes(send(stage.session(), [stage.world.record("u1")])) == ["BOUND"]
+    assert [fate.outcome for fate in stage.opening().event.fates] == ["APPLIED"]
+
+
 @pytest.mark.parametrize(
     ("line", "header"),
     [
@@ -236,7 +280,8 @@ def test_an_encrypted_key_is_named_and_nobody_is_asked_for_its_password(
 
 def test_a_login_page_over_tls_is_named_and_not_taken_for_an_answer(stage: SecuredStage) -> None:
     stage.host.refuse_all(page(200))
-    assert stage.refused().reason == "unreadable"
+    outcome = stage.refused()
+    assert (outcome.reason, "such as one to sign in" in outcome.message) == ("unreadable", True), outcome
 
 
 def test_the_urls_path_comes_before_the_protocols_paths(stage: SecuredStage) -> None:
