@@ -188,8 +188,11 @@ def test_a_client_certificate_that_the_host_refuses_is_named(
 
 
 def exchange(connection: OldHostConnection) -> None:
-    connection.begin(encode_ask(), timeout_seconds=5, while_waiting=lambda: None)
-    connection.finish(while_waiting=lambda: None)
+    try:
+        connection.begin(encode_ask(), timeout_seconds=5, while_waiting=lambda: None)
+        connection.finish(while_waiting=lambda: None)
+    finally:
+        connection.close()
 
 
 def test_a_refusal_of_our_certificate_that_comes_before_our_first_write_is_named_too(
@@ -251,6 +254,24 @@ def test_refused_credentials_are_named_and_a_renewed_file_is_used_without_a_rest
     assert stage.refused().reason == "credentials"
     written(tmp_path, f"bearer {SECRET}")
     assert isinstance(stage.opening(), Opened)
+
+
+def test_each_connection_has_the_credentials_and_the_certificate_of_now(
+    stage: SecuredStage, authority: Authority, tmp_path: Path
+) -> None:
+    stage.host.tls = authority.server(ADDRESS, wants_certificate=True)
+    certificate, key = authority.sign("writer.example")
+    stage.access = Access(stage.access.ca, certificate, key, written(tmp_path, "bearer old"))
+    connector = Connector(stage.address, Process().clock, access=stage.access)
+    exchange(connector.connect(lambda: None))
+    stage.host.wait_until_free()
+    written(tmp_path, "bearer renewed")
+    for file, renewed in zip((certificate, key), Authority(tmp_path, "stranger").sign("renewed.example"), strict=True):
+        file.write_bytes(renewed.read_bytes())
+    connection = connector.connect(lambda: None)
+    assert connection.target.authorization == "Bearer renewed"
+    with pytest.raises(CertificateRefused):
+        exchange(connection)
 
 
 @pytest.mark.parametrize("line", ["", SECRET, f"digest {SECRET}", f"bearer {SECRET} x", f"basic {SECRET}", "x" * 9_000])

@@ -310,7 +310,7 @@ MUTANTS = (
     ),
     Mutant(
         "a secret is as old as the process",
-        (Patch(FILE, "        if stamp == self._seen:\n", "        if True:\n"),),
+        (Patch(FILE, "        if current == self._seen:\n", "        if True:\n"),),
         levels=(WATCHED_FILE,),
     ),
     Mutant(

@@ -13,6 +13,7 @@ from tests.mutants.levels import (
     REFUSING_HOSTS,
     RESOLVES,
     SETTINGS,
+    TLS,
 )
 from tests.mutants.mutant import Mutant, Patch
 
@@ -22,6 +23,7 @@ WIRE = "oldhost_sync/oldhost/wire.py"
 SHARED_CONNECTION = "oldhost_sync/oldhost/shared_connection.py"
 RECOVERY = "oldhost_sync/oldhost/recovery.py"
 CONNECTOR = "oldhost_sync/oldhost/connector.py"
+ACCESS = "oldhost_sync/oldhost/access.py"
 ADDRESS = "oldhost_sync/oldhost/address.py"
 LOST_ANSWERS = "oldhost_sync/policy/machine/progress.py"
 HALT_RESOLUTION = "oldhost_sync/store/ledger/halt.py"
@@ -93,7 +95,7 @@ MUTANTS = (
     ),
     Mutant(
         "Retry-After of a page that is not OldHost's is not read",
-        (Patch("oldhost_sync/oldhost/expected_nonce.py", "RefusedRequest(response.status, response.seconds_asked)", "RefusedRequest(response.status)"),),
+        (Patch("oldhost_sync/oldhost/expected_nonce.py", "RefusedRequest(response.status, response.seconds_asked, is_page)", "RefusedRequest(response.status, None, is_page)"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
@@ -276,12 +278,37 @@ MUTANTS = (
     ),
     Mutant(
         "a path in OldHost's address is dropped",
-        (Patch(ADDRESS, 'more = parts.path.strip("/") or parts.query or parts.fragment', 'more = ""'),),
+        (Patch(ADDRESS, 'base = parts.path.rstrip("/")', 'base = ""'),),
         levels=(SETTINGS,),
     ),
     Mutant(
         "a zone in OldHost's address is dropped",
         (Patch(ADDRESS, "    if not _NAME.fullmatch(parts.hostname):\n", "    if not parts.hostname:\n"),),
         levels=(SETTINGS,),
+    ),
+    Mutant(
+        "OldHost's certificate may be anybody's",
+        (Patch(ACCESS, '        context.set_alpn_protocols(["http/1.1"])\n', "        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE\n"),),
+        levels=(TLS,),
+    ),
+    Mutant(
+        "OldHost's certificate may be for another name",
+        (Patch(ACCESS, '        context.set_alpn_protocols(["http/1.1"])\n', "        context.check_hostname = False\n"),),
+        levels=(TLS,),
+    ),
+    Mutant(
+        "an answer over TLS may end anywhere",
+        (Patch(CONNECTOR, ", suppress_ragged_eofs=False", ""),),
+        levels=(TLS,),
+    ),
+    Mutant(
+        "a refused certificate is looked for in answers only",
+        (Patch("oldhost_sync/oldhost/connection.py", "                if self._is_certificate_refused(sock):\n", "                if False:\n"),),
+        levels=(TLS,),
+    ),
+    Mutant(
+        "credentials are read once",
+        (Patch(CONNECTOR, "self._address.base, self._access.authorization())", "self._address.base, self._target.authorization or self._access.authorization())"),),
+        levels=(TLS,),
     ),
 )  # fmt: skip
