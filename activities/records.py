@@ -59,13 +59,17 @@ def _not_told() -> None:
     return None
 
 
+def _no_policy(_: str) -> None:
+    return None
+
+
 def _not_asked(_: str) -> Count:
     return NOT_ASKED
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingActivities:
-    """Works on the database. `policy`: the settings for a writer that was started without any.
+    """Works on the database. `policy`: each host's, for a writer that was started without any.
 
     `count`: asks what a host expects now, before a halt is resolved; `unhurried`: the engine for that. `act_keys`:
     verify the API's signatures of operators' acts. `lists_states`: whether the writer's search attributes are
@@ -73,7 +77,7 @@ class RecordingActivities:
     """
 
     engine: Engine
-    policy: messages.WriterPolicy | None = None
+    policy: Callable[[str], messages.WriterPolicy | None] = _no_policy
     count: Callable[[str], Count] = _not_asked
     unhurried: Callable[[Engine], AbstractContextManager[Engine]] = nullcontext
     lists_states: Callable[[], bool | None] = _not_told
@@ -92,7 +96,7 @@ class RecordingActivities:
                 outstanding.lists_states = self.lists_states()
             if is_first and action.part is Part.EMERGENCIES:
                 _add_persisted_state(outstanding, read_persisted_state(connection, host))
-                outstanding.policy = self.policy
+                outstanding.policy = self.policy(host)
             return outstanding
 
         if action.after_id and action.part in PARTS_READ_WITH_PAUSES:

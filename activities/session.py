@@ -69,15 +69,15 @@ NOT_HERE = "this worker does not hold the session"
 
 @dataclass(slots=True)
 class SessionActivities:
-    """`addresses`, `access`: each host's. `task_queue`: this worker's own, for its sessions' activities. `clock`: in
-    seconds.
+    """`addresses`, `limits`, `access`: each host's. `task_queue`: this worker's own, for its sessions' activities.
+    `clock`: in seconds.
     """
 
     engine: Engine
     addresses: Callable[[str], Address]
     task_queue: str
     owner: str
-    limits: SessionLimits
+    limits: Callable[[str], SessionLimits]
     metrics: WorkerMetrics
     clock: Callable[[], float] = steady_clock
     access: Callable[[str], Access] = lambda _: Access()
@@ -241,7 +241,7 @@ class SessionActivities:
             owner=self.owner,
             condition=threading.Condition(),
             clock=self.clock,
-            limits=self.limits,
+            limits=self.limits(host),
             heartbeat=heartbeat,
             reply_timeout=self._reply_timeout_of(host),
             first_contact=self._first_contact_with(host),
@@ -271,7 +271,7 @@ class SessionActivities:
 
     def ledger(self, host: str) -> Ledger:
         clock = MachineClock(self.clock)
-        return MariaLedger(self.engine, host, timedelta(seconds=self.limits.settle_seconds), clock)
+        return MariaLedger(self.engine, host, timedelta(seconds=self.limits(host).settle_seconds), clock)
 
     def serves(self, host: str) -> bool:
         try:
@@ -340,7 +340,7 @@ class SessionActivities:
                 self.metrics.unconfirmed.labels(host).inc()
 
     def _end(self, host: str, session: Session, why: str, heartbeat: Callable[[], None]) -> bool:
-        ended = session.drain(why, self.limits.drained_within_seconds, heartbeat)
+        ended = session.drain(why, self.limits(host).drained_within_seconds, heartbeat)
         self.recorder.ended(host, session.epoch, session.closed_because)
         return ended
 

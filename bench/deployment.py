@@ -138,7 +138,7 @@ class Deployment:
     # ---------------------------------------------------------------------------------------------------- the writer
 
     def start_writer(self) -> None:
-        self.ask(lambda client: start_writer(client, self.host, writer_policy(self.settings)))
+        self.ask(lambda client: start_writer(client, self.host, writer_policy(self.settings.of_host(self.host))))
 
     def terminate_writer(self) -> None:
         async def terminate(client: Client) -> None:

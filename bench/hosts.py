@@ -207,7 +207,7 @@ def _idle_cost(deployment: Deployment) -> tuple[float, float]:
 
 
 async def _begin(client: Client, deployment: Deployment, hosts: list[str]) -> None:
-    policy = writer_policy(deployment.settings)
+    policy = writer_policy(deployment.settings.of_host(deployment.host))
     await asyncio.gather(*(start_writer(client, host, policy) for host in hosts))
 
 

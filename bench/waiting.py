@@ -203,7 +203,11 @@ def _full_writer(stage: Stage, result: Result) -> None:
 def _renew(deployment: Deployment, simulator: SimulatedHost) -> float:
     """Let the writer start a new run with what it holds; seconds that OldHost waited meanwhile at most."""
     deployment.wait_backlog_read()
-    policy, runs, began = writer_policy(deployment.settings), len(deployment.histories()), time.time()
+    policy, runs, began = (
+        writer_policy(deployment.settings.of_host(deployment.host)),
+        len(deployment.histories()),
+        time.time(),
+    )
     changed = dataclasses.replace(policy, sweep_ms=policy.sweep_ms + runs)
 
     async def configure(client: Client) -> None:

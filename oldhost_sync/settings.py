@@ -1,8 +1,8 @@
 """Every setting of the product: `SYNC_…` from the environment or a `.env` file, checked once, at the entry point.
 
 Nothing reads the environment at import. The SDK reads Temporal's own settings (`TEMPORAL_ADDRESS`, …).
-Durations are in seconds and may be small, so that a demonstration can compress time. Three relations between
-settings are checked, at the end of :class:`Settings`; safety depends on the first, the settle time.
+Durations are in seconds and may be small, so that a demonstration can compress time. What hosts may differ in is read
+by `of_host` only.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from oldhost_sync.credentials import (
     parse_api_tokens,
     parse_encryption_keys,
 )
+from oldhost_sync.host_settings import FILES, TIMING, HostSettings, RequestTimeout, SettleTime, Span, Turns, Wait
 from oldhost_sync.oldhost.address import SHAPE, has_credentials, parse_address
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN
 from oldhost_sync.policy.rules.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
 
 __all__ = [
-    "SEND_WITHIN_SECONDS",
-    "SETTLE_MARGIN_SECONDS",
     "ApiToken",
     "LogFormat",
     "Role",
@@ -60,14 +59,6 @@ class TraceExport(StrEnum):
     OTLP = "otlp"
 
 
-# The longest time from marking a row SENT to writing its request; after that it is not written any more.
-SEND_WITHIN_SECONDS = 1.0
-# How long after our timeout OldHost may still process a request that it has read, and apply it late.
-SETTLE_MARGIN_SECONDS = 2.0
-
-# At most a day.
-Wait = Annotated[float, Field(ge=0, le=86_400)]
-Span = Annotated[float, Field(gt=0, le=86_400)]
 # At least a week, because people look at the last week; a century is for ever.
 Days = Annotated[int, Field(ge=7, le=36_500)]
 
@@ -121,22 +112,18 @@ class Settings(BaseSettings):
         description="While OldHost is idle, an LWW key that was quiet for this long is sent before its debounce ends; "
         "empty: never",
     )
-    txn_per_lww: int = Field(default=3, ge=1, le=1000, description="TXN turns for each LWW turn while both wait")
+    txn_per_lww: Turns = Field(default=3, description="TXN turns for each LWW turn while both wait")
     ban_seconds: Span = Field(
         default=900.0,
         description="The length of a ban if OldHost does not give it; OldHost is asked again after this time at the "
         "latest",
     )
-    settle_seconds: float = Field(
+    settle_seconds: SettleTime = Field(
         default=10.0,
-        gt=0,
-        le=600,
         description="How long after a send OldHost may still apply it; until then 'not applied' proves nothing",
     )
-    request_timeout_seconds: float = Field(
+    request_timeout_seconds: RequestTimeout = Field(
         default=5.0,
-        gt=0,
-        le=120,
         description="The total timeout of one request to OldHost; a reply that is long overdue times out sooner",
     )
     sweep_seconds: Span = Field(
@@ -295,30 +282,10 @@ class Settings(BaseSettings):
         return value
 
     @model_validator(mode="after")
-    def settle_covers_everything(self) -> Self:
-        """After the settle time OldHost may not apply anything that was sent before it (trap 1); until then, OldHost's
-        count proves nothing.
-
-        It begins when the row is marked SENT, so it covers the second within which writing may start, the request's
-        timeout, and what OldHost does with the request after that.
-        """
-        need = SEND_WITHIN_SECONDS + self.request_timeout_seconds + SETTLE_MARGIN_SECONDS
-        if self.settle_seconds < need:
-            raise ValueError(
-                f"SYNC_SETTLE_SECONDS is {self.settle_seconds:g}, and must be {need:g} or more: "
-                f"{SEND_WITHIN_SECONDS:g} s "
-                f"to start writing + SYNC_REQUEST_TIMEOUT_SECONDS {self.request_timeout_seconds:g} s "
-                f"+ {SETTLE_MARGIN_SECONDS:g} s in which OldHost may apply the request late"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def max_wait_caps_the_debounce(self) -> Self:
-        if self.max_wait_seconds < self.debounce_seconds:
-            raise ValueError(
-                f"SYNC_MAX_WAIT_SECONDS is {self.max_wait_seconds:g}, "
-                f"less than SYNC_DEBOUNCE_SECONDS {self.debounce_seconds:g}"
-            )
+    def timing_and_access_fit(self) -> Self:
+        own = HostSettings.model_validate({**self._timing(), **self._access()})
+        if found := [why for _, why in own.contradictions(_name_of)]:
+            raise ValueError("; ".join(found))
         return self
 
     @model_validator(mode="after")
@@ -331,17 +298,21 @@ class Settings(BaseSettings):
             )
         return self
 
-    @model_validator(mode="after")
-    def certificates_are_for_tls(self) -> Self:
-        """A certificate that is never used would look like protection."""
-        if self.oldhost_key_file is not None and self.oldhost_cert_file is None:
-            raise ValueError("SYNC_OLDHOST_KEY_FILE is set without SYNC_OLDHOST_CERT_FILE")
-        of_tls = (self.oldhost_ca_file, self.oldhost_cert_file)
-        if any(of_tls) and self.oldhost_url is not None and not parse_address(self.oldhost_url).tls:
-            raise ValueError(
-                "SYNC_OLDHOST_CA_FILE and SYNC_OLDHOST_CERT_FILE need SYNC_OLDHOST_URL to begin with https://"
-            )
-        return self
+    def of_host(self, host: str) -> HostSettings:
+        """What is set for a host: the only way to read what hosts may differ in. A host that is not served here has
+        the deployment's timing, and no address.
+        """
+        if host in self.oldhost_urls:
+            own = {"url": self.oldhost_urls[host]}
+        else:
+            own = self._access() if host == self.host else {}
+        return HostSettings.model_validate({**self._timing(), **own})
+
+    def _timing(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in TIMING}
+
+    def _access(self) -> dict[str, Any]:
+        return {"url": self.oldhost_url} | {name: getattr(self, f"oldhost_{name}") for name in FILES}
 
     def need_database_url(self) -> str:
         """The database's address; SettingsError when it is not set."""
@@ -349,15 +320,12 @@ class Settings(BaseSettings):
             raise SettingsError(f"SYNC_DATABASE_URL is not set: {_DATABASE_URL[1]}")
         return self.database_url
 
-    def need_oldhost_url(self) -> str:
-        """OldHost's address; SettingsError when it is not set."""
-        if self.oldhost_url is None:
-            raise SettingsError(f"SYNC_OLDHOST_URL is not set: {SHAPE}")
-        return self.oldhost_url
-
     def urls_by_host(self) -> dict[str, str]:
         """Each host that this deployment serves, with its address; SettingsError when SYNC_HOST has none."""
-        return {host: self.oldhost_urls.get(host) or self.need_oldhost_url() for host in self.hosts()}
+        urls = {host: self.of_host(host).url for host in self.hosts()}
+        if urls[self.host] is None:
+            raise SettingsError(f"SYNC_OLDHOST_URL is not set: {SHAPE}")
+        return {host: url for host, url in urls.items() if url is not None}
 
     def hosts(self) -> tuple[str, ...]:
         """SYNC_HOST first, then the others that are served. SettingsError when only the others have addresses: changes
@@ -385,6 +353,11 @@ def load_settings(**values: Any) -> Settings:
         return Settings(**values)
     except ValidationError as error:
         raise SettingsError("; ".join(_error_text(detail) for detail in error.errors(include_input=False))) from None
+
+
+def _name_of(field: str) -> str:
+    """The setting for a field of `HostSettings`."""
+    return f"SYNC_{field.upper()}" if field in TIMING else f"SYNC_OLDHOST_{field.upper()}"
 
 
 def _error_text(detail: Any) -> str:

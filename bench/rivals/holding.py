@@ -53,9 +53,9 @@ class Holding:
             session.send([*(ref[0] for ref in sent.older), *change_ids], lambda: None)
 
     def _open(self) -> Ended:
-        limits = session_limits(self._settings)
         host = self._settings.host
-        address = parse_address(self._settings.need_oldhost_url())
+        limits = session_limits(self._settings.of_host(host))
+        address = parse_address(self._settings.urls_by_host()[host])
         return Opening(
             ledger=MariaLedger(self._engine, host, timedelta(seconds=limits.settle_seconds)),
             connect=lambda: Connector(address, time.monotonic).connect(lambda: None),

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from oldhost_sync.host_settings import SEND_WITHIN_SECONDS, SETTLE_MARGIN_SECONDS
 from oldhost_sync.planner import Scenario
 from oldhost_sync.policy.tuning import EMERGENCY_MS
-from oldhost_sync.settings import SEND_WITHIN_SECONDS, SETTLE_MARGIN_SECONDS, Settings, load_settings
+from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.stack.servers import StackPlan
 
 # 1,800 s of arrivals and 900 s of ban take 90 s: the whole demonstration, with the burst, start and stop, two minutes.

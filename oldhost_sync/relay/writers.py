@@ -40,9 +40,11 @@ class Writers(Protocol):
 
 
 class TemporalWriters:
-    """The :class:`Writers` of a Temporal server."""
+    """The :class:`Writers` of a Temporal server. `policy`: each host's."""
 
-    def __init__(self, policy: WriterPolicy, connect: Callable[[], Awaitable[Client]] = temporal.connect) -> None:
+    def __init__(
+        self, policy: Callable[[str], WriterPolicy], connect: Callable[[], Awaitable[Client]] = temporal.connect
+    ) -> None:
         self._policy = policy
         self._client = temporal.SharedClient(connect, CALL_SECONDS_MAX)
         self._sights = TaskSights()
@@ -54,13 +56,13 @@ class TemporalWriters:
 
     async def signal(self, host: str, refs: list[ChangeRef]) -> None:
         """Send refs to the writer. Raises the SDK's errors; when it returns, they are durable at Temporal."""
-        await temporal.signal_enqueue(await self._client.get(), host, self._policy, refs)
+        await temporal.signal_enqueue(await self._client.get(), host, self._policy(host), refs)
 
     async def start(self, host: str) -> None:
-        await self._asked(lambda client: temporal.start_writer(client, host, self._policy))
+        await self._asked(lambda client: temporal.start_writer(client, host, self._policy(host)))
 
     async def nudge(self, host: str) -> None:
-        await self._asked(lambda client: temporal.signal_enqueue(client, host, self._policy, []))
+        await self._asked(lambda client: temporal.signal_enqueue(client, host, self._policy(host), []))
 
     async def health(self, host: str) -> WriterHealth:
         return await self._asked(lambda client: writer_health(client, host, queue=self._queue, sights=self._sights))

@@ -53,7 +53,7 @@ def build(settings: Settings) -> Dependencies:
         tokens=tokens[settings.host],
         database=Database(engine, hosts=len(hosts)),
         writer=writers[settings.host],
-        policy=temporal.writer_policy(settings),
+        policy=temporal.writer_policy(settings.of_host(settings.host)),
         tracer=role_tracer(settings, "api"),
         of_each_token=Quotas(settings.quota_requests, settings.quota_changes, settings.quota_emergencies),
         tokens_by_host=tokens,
@@ -74,16 +74,23 @@ def _tokens(settings: Settings, host: str) -> Tokens:
 
 
 def serve_others(app: FastAPI, home: Dependencies, settings: Settings) -> None:
-    """Add the other hosts of SYNC_OLDHOST_URLS: an application for each, sharing the database connections."""
-    others = {}
-    for host in settings.hosts()[1:]:
-        tokens, writer = home.tokens_by_host[host], home.writers_by_host[host]
-        dependencies = replace(home, host=host, tokens=tokens, writer=writer)
-        others[host] = create_app(dependencies, console_of(settings))
+    """Add the other hosts: an application for each, sharing the database connections."""
+    others = {host: create_app(of_other(home, settings, host), console_of(settings)) for host in settings.hosts()[1:]}
     app.add_middleware(HostApps, home=settings.host, others=others)
     app.state.others = tuple(others.values())
     ends = [each.state.end_streams for each in (app, *others.values())]
     app.state.end_streams = partial(_end_all, ends)
+
+
+def of_other(home: Dependencies, settings: Settings, host: str) -> Dependencies:
+    """The dependencies of another host than SYNC_HOST."""
+    return replace(
+        home,
+        host=host,
+        tokens=home.tokens_by_host[host],
+        writer=home.writers_by_host[host],
+        policy=temporal.writer_policy(settings.of_host(host)),
+    )
 
 
 async def _end_all(ends: Sequence[Callable[[], Awaitable[None]]]) -> None:

@@ -64,7 +64,7 @@ async def run(settings: Settings) -> None:
     try:
         transactions, metrics = relay_transactions(engine, autocommit_engine), RelayMetrics(registry)
         connect = partial(temporal.connect, keys=encryption_keys(settings))
-        writers = TemporalWriters(temporal.writer_policy(settings), connect)
+        writers = TemporalWriters(temporal.writer_policies(settings), connect)
         needs = database_need(of_probes, "relay"), temporal_need(writers.connected)
         with served(settings.metrics_bind, registry, readiness, liveness):
             show_role(registry, "relay", readiness.looked_at)
@@ -156,14 +156,15 @@ def host_relays(
     conditions: Conditions,
 ) -> dict[str, HostRelay]:
     """The relays by host; they share the polls. `owner` names this process in the leases."""
-    pace = RelayPace(retention=_kept(settings)).within(settings.debounce_seconds)
+    pace = RelayPace(retention=_kept(settings))
     polls = SharedPolls.at(pace, transactions["outbox"], owner)
     folder = None if settings.settlement_dir is None else Path(settings.settlement_dir)
     if folder is None:
         logger.info("the ledger is not pruned, and no settlement files are written: SYNC_SETTLEMENT_DIR is not set")
     return {
         host: HostRelay(
-            *(transactions, partial(writers.signal, host), host, owner, polls, pace, metrics, tracer),
+            *(transactions, partial(writers.signal, host), host, owner, polls),
+            *(pace.within(settings.of_host(host).debounce_seconds), metrics, tracer),
             settlement_dir=folder,
             conditions=conditions,
         )

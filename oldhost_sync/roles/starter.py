@@ -18,7 +18,7 @@ async def run(settings: Settings) -> str:
     """Start or attach; returns the workflow's id and run id as one line."""
     client = await connect(keys=encryption_keys(settings))
     await register(client)
-    policy = writer_policy(settings)
+    policy = writer_policy(settings.of_host(settings.host))
     handle = await start_writer(client, settings.host, policy)
     await handle.signal("configure", policy)
     described = await describe_writer(client, settings.host)

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -33,6 +33,7 @@ from activities.submissions import SubmissionActivities
 from oldhost_sync.delivery import alerts_delivered
 from oldhost_sync.environment import settings
 from oldhost_sync.explanations import leave_after
+from oldhost_sync.host_settings import SEND_WITHIN_SECONDS, HostSettings
 from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import Address, parse_address
@@ -50,11 +51,11 @@ from oldhost_sync.roles.sdk_worker import (
     shared_slots,
 )
 from oldhost_sync.secret_keys import encryption_keys, signing_keys
-from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
+from oldhost_sync.settings import Settings, SettingsError
 from oldhost_sync.store.engine import check_database, check_server, create_engine
 from oldhost_sync.store.workers import REPORT_SECONDS, WorkerPresence
 from oldhost_sync.telemetry import WorkerMetrics, show_role
-from oldhost_sync.temporal.client import connect, leave, sdk_runtime, writer_policy
+from oldhost_sync.temporal.client import connect, leave, sdk_runtime, writer_policies
 from oldhost_sync.temporal.search_attributes import Registration
 from oldhost_sync.traces.tracer import Tracer, role_tracer
 from oldhost_sync.user_errors import refuse_arguments
@@ -115,7 +116,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
             with served(settings.metrics_bind, registry, readiness, liveness):
                 release = settings.release_max or RELEASE
                 presence = WorkerPresence(engine, tuple(settings.urls_by_host()), sessions.owner, release)
-                releases = ReleaseWatch(connected, presence, writer_policy(settings))
+                releases = ReleaseWatch(connected, presence, writer_policies(settings))
                 async with (
                     running_during(liveness.keep),
                     _stopped_by_signals(stop or asyncio.Event()) as stopping,
@@ -175,7 +176,7 @@ def workers(
     """The Worker of the shared queue, and the Worker of this process's own queue."""
     histories = TemporalHistories(client, asyncio.get_running_loop())
     recovery = RecoveryActivities(engine, histories, settings.retention_changes_days)
-    grace = sessions.limits.drained_within_seconds + SDK_LEAVES_SECONDS
+    grace = drained_within_seconds(settings) + SDK_LEAVES_SECONDS
     of_both: dict[str, Any] = {
         "leaves_within_seconds": grace + SDK_LEAVES_SECONDS,
         "activity_executor": threads,
@@ -227,7 +228,7 @@ def _on_the_database(
 ) -> list[Callable[..., Any]]:
     """The activities that mainly use the database."""
     recording = RecordingActivities(
-        *(engine, writer_policy(settings), sessions.count, unhurried),
+        *(engine, writer_policies(settings), sessions.count, unhurried),
         lists_states=lambda: registration.is_known,
         act_keys=signing_keys(settings),
     )
@@ -243,8 +244,13 @@ def _on_the_database(
 
 def leaves_within_seconds(settings: Settings) -> float:
     """How long the process takes from SIGTERM to its end at most, even if Temporal does not answer."""
-    drained = session_limits(settings).drained_within_seconds
+    drained = drained_within_seconds(settings)
     return RUN_OUT_SECONDS + SHARED_LEAVES_SECONDS + drained + (drained + 2 * SDK_LEAVES_SECONDS)
+
+
+def drained_within_seconds(settings: Settings) -> float:
+    """How long the sessions of all hosts, which drain together, need at most."""
+    return max(session_limits(settings.of_host(host)).drained_within_seconds for host in settings.hosts())
 
 
 def session_threads(settings: Settings) -> int:
@@ -273,39 +279,43 @@ def session_activities(
         access=access(settings),
         task_queue=session_task_queue(name),
         owner=name,
-        limits=session_limits(settings),
+        limits=cache(lambda host: session_limits(settings.of_host(host))),
         metrics=metrics,
         tracer=tracer,
     )
 
 
-def session_limits(settings: Settings) -> SessionLimits:
+def session_limits(of_host: HostSettings) -> SessionLimits:
     return SessionLimits(
         send_within_seconds=SEND_WITHIN_SECONDS,
-        request_timeout_seconds=settings.request_timeout_seconds,
-        settle_seconds=settings.settle_seconds,
-        ban_seconds=settings.ban_seconds,
+        request_timeout_seconds=of_host.request_timeout_seconds,
+        settle_seconds=of_host.settle_seconds,
+        ban_seconds=of_host.ban_seconds,
     )
 
 
 def access(settings: Settings) -> Callable[[str], Access]:
     """How each host lets us in. SettingsError when a file can't be used now."""
-    files = Access(
-        settings.oldhost_ca_file, settings.oldhost_cert_file, settings.oldhost_key_file, settings.oldhost_auth_file
-    )
-    try:
-        files.context()
-        files.authorization()
-    except NoAccess as error:
-        raise SettingsError(f"OldHost: {error}") from None
-    if settings.oldhost_auth_file and settings.oldhost_url and not parse_address(settings.oldhost_url).tls:
-        logger.warning("SYNC_OLDHOST_URL is http://, so OldHost's credentials travel unencrypted")
-    is_ours = settings.host not in settings.oldhost_urls
-    return lambda host: files if is_ours and host == settings.host else Access()
+    urls = settings.urls_by_host()
+    by_host = {host: _access(settings.of_host(host)) for host in urls}
+    for host, files in by_host.items():
+        try:
+            if files != Access():
+                files.context()
+                files.authorization()
+        except NoAccess as error:
+            raise SettingsError(f"host {host!r}: {error}") from None
+        if files.auth is not None and not parse_address(urls[host]).tls:
+            logger.warning("the address of host %s is http://, so our credentials for it travel unencrypted", host)
+    return lambda host: by_host.get(host, Access())
+
+
+def _access(of_host: HostSettings) -> Access:
+    return Access(of_host.ca_file, of_host.cert_file, of_host.key_file, of_host.auth_file)
 
 
 def addresses(settings: Settings) -> Callable[[str], Address]:
-    """The address of each host: SYNC_OLDHOST_URL is for SYNC_HOST, SYNC_OLDHOST_URLS for the others."""
+    """The address of each host."""
     by_host = {host: parse_address(url) for host, url in settings.urls_by_host().items()}
 
     def address_of(host: str) -> Address:

@@ -170,7 +170,7 @@ class Stack:
             self.settings = self.settings.model_copy(update={"temporal_ui_url": namespace})
 
     def _start_simulator(self) -> None:
-        if self.settings.oldhost_url is None:
+        if self.settings.of_host(self.settings.host).url is None:
             self.tell("Starting the OldHost simulator")
             port = pick_port(self.plan.oldhost_port, "the OldHost simulator")
             admin_port = pick_port(self.plan.oldhost_admin_port, "the OldHost simulator's admin port")
@@ -178,7 +178,7 @@ class Stack:
                 "--port": port,
                 "--admin-port": admin_port,
                 "--latency-ms": self.plan.latency_ms,
-                "--ban-seconds": self.settings.ban_seconds,
+                "--ban-seconds": self.settings.of_host(self.settings.host).ban_seconds,
                 "--state-file": self.folder.path / "oldhost.json",
             }
             argv = module("oldhost_simulator")
@@ -187,7 +187,7 @@ class Stack:
             urls = json.loads(self._first_line(self._adopt(simulator)))
             self.addresses.oldhost_admin = urls["admin"]
             self.settings = self.settings.model_copy(update={"oldhost_url": urls["oldhost"]})
-        self.addresses.oldhost = self.settings.need_oldhost_url()
+        self.addresses.oldhost = self.settings.urls_by_host()[self.settings.host]
 
     def _migrate(self) -> None:
         if self._is_migrated():

@@ -15,6 +15,7 @@ import sys
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from google.protobuf.message import DecodeError
@@ -40,6 +41,7 @@ from oldhost_sync.temporal.payload_encryption import EncryptPayloads
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, EnqueueBatch, WriterInput, WriterPolicy, workflow_id
 
 if TYPE_CHECKING:
+    from oldhost_sync.host_settings import HostSettings
     from oldhost_sync.settings import Settings
 
 # The prefix of the SDK's own metrics.
@@ -193,17 +195,22 @@ class SharedClient:
             return await self._connect()
 
 
-def writer_policy(settings: Settings) -> WriterPolicy:
-    """The writer's policy from the settings, in milliseconds."""
+def writer_policy(of_host: HostSettings) -> WriterPolicy:
+    """The policy of a host's writer, in milliseconds."""
     return WriterPolicy(
-        debounce_ms=round(settings.debounce_seconds * 1000),
-        max_wait_ms=round(settings.max_wait_seconds * 1000),
-        txn_per_lww=settings.txn_per_lww,
-        ban_ms=round(settings.ban_seconds * 1000),
-        sweep_ms=round(settings.sweep_seconds * 1000),
-        probe_ms=round(settings.probe_seconds * 1000),
-        early_send_ms=round((settings.early_send_seconds or 0) * 1000),
+        debounce_ms=round(of_host.debounce_seconds * 1000),
+        max_wait_ms=round(of_host.max_wait_seconds * 1000),
+        txn_per_lww=of_host.txn_per_lww,
+        ban_ms=round(of_host.ban_seconds * 1000),
+        sweep_ms=round(of_host.sweep_seconds * 1000),
+        probe_ms=round(of_host.probe_seconds * 1000),
+        early_send_ms=round((of_host.early_send_seconds or 0) * 1000),
     )
+
+
+def writer_policies(settings: Settings) -> Callable[[str], WriterPolicy]:
+    """The same by host."""
+    return cache(lambda host: writer_policy(settings.of_host(host)))
 
 
 def writer_handle(client: Client, host: str) -> WorkflowHandle[object, object]:

@@ -84,11 +84,13 @@ class _Asked:
 
 @dataclass(eq=False)
 class ReleaseWatch:
-    """The watch of one worker. `policy`: for a writer that replaces a run whose release no worker knows."""
+    """The watch of one worker. `policy`: each host's, for a writer that replaces a run whose release no
+    worker knows.
+    """
 
     client: Client
     presence: WorkerPresence
-    policy: WriterPolicy
+    policy: Callable[[str], WriterPolicy]
     monotonic: Callable[[], float] = time.monotonic
     _known: dict[str, Known] = field(default_factory=dict)
     _looked_at: float = float("-inf")
@@ -256,7 +258,7 @@ class ReleaseWatch:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # otherwise another worker was faster
                 raise
-        await start_writer(self.client, host, self.policy)
+        await start_writer(self.client, host, self.policy(host))
 
 
 def run_release(described: DescribeWorkflowExecutionResponse) -> int | None:

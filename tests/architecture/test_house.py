@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from oldhost_sync.host_settings import FILES, TIMING
 from tests.architecture.project_files import ROOT, project_files, python_files, text_of
 
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "models", "manager", "misc"}
@@ -52,6 +53,20 @@ def test_every_file_of_the_product_is_named_by_a_noun() -> None:
     product = [path for path in python_files() if relative(path).split("/")[0] not in {"tests", "bench", "migrations"}]
     participles = [path for path in product if path.stem.endswith(("ing", "ed")) and relative(path) not in NOUNS]
     assert [relative(path) for path in participles] == []
+
+
+def test_what_hosts_may_differ_in_is_read_of_a_host() -> None:
+    """Who reads the deployment's value takes it for every host."""
+    of_hosts = {*TIMING, "oldhost_url", "oldhost_urls", *(f"oldhost_{name}" for name in FILES)}
+    found = [
+        f"{relative(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path in python_files()
+        if relative(path).split("/")[0] in {"activities", "oldhost_sync", "workflows"}
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in of_hosts
+        if ast.unparse(node.value).rpartition(".")[2] in {"settings", "config", "given"}
+    ]
+    assert found == []
 
 
 def test_alert_kinds_are_words_joined_by_hyphens() -> None:

@@ -265,7 +265,7 @@ async def _submit(product: Product, count: int) -> list[int]:
         try:
             await client.start_workflow(
                 WORKFLOW_TYPE,
-                WriterInput(host=product.host, policy=writer_policy(product.settings)),
+                WriterInput(host=product.host, policy=writer_policy(product.settings.of_host(product.host))),
                 id=workflow_id(product.host),
                 task_queue=TASK_QUEUE,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

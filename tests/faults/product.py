@@ -271,7 +271,7 @@ class Product:
         return result[0]
 
     def start_writer(self) -> None:
-        self.ask(lambda client: start_writer(client, self.host, writer_policy(self.settings)))
+        self.ask(lambda client: start_writer(client, self.host, writer_policy(self.settings.of_host(self.host))))
 
     def status(self) -> dict[str, Any]:
         return self.ask(lambda client: _query(client, self.host))

@@ -219,7 +219,7 @@ class Soak:
 
     async def _renew(self, client: Client) -> None:
         """Another policy makes the writer continue as new at once."""
-        policy = writer_policy(self._product.settings)
+        policy = writer_policy(self._product.settings.of_host(self._product.host))
         policy = dataclasses.replace(policy, probe_ms=policy.probe_ms + len(self.done))
         await writer_handle(client, self._product.host).signal("configure", policy)
 

@@ -105,7 +105,7 @@ async def run_id(client: Client, host: str) -> str:
 
 async def begin_new_run(client: Client, product: Product) -> None:
     """As `starter.py` does it with new settings."""
-    policy = writer_policy(product.settings)
+    policy = writer_policy(product.settings.of_host(product.host))
     await writer_handle(client, product.host).signal("configure", dataclasses.replace(policy, probe_ms=6_000))
 
 

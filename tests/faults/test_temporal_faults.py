@@ -57,7 +57,7 @@ async def flood(client: Client, product: Product, *, renewing: bool) -> int:
     starts a new run. Gives how many.
     """
     writer = writer_handle(client, product.host)
-    policy = writer_policy(product.settings)
+    policy = writer_policy(product.settings.of_host(product.host))
     seen: set[str | None] = set()
     for number in range(SIGNALS_MAX):
         if number % LOOK_EVERY == 0:

@@ -140,7 +140,7 @@ class Worker:
             addresses=lambda host: Address(host, 1),
             task_queue=self.queue,
             owner=process.name,
-            limits=limits,
+            limits=lambda _: limits,
             metrics=Silent(),  # type: ignore[arg-type]
             clock=self.hub.monotonic,
         )

@@ -118,7 +118,7 @@ def test_what_is_missing_is_named() -> None:
     with pytest.raises(SettingsError, match="SYNC_DATABASE_URL is not set"):
         load_settings().need_database_url()
     with pytest.raises(SettingsError, match="SYNC_OLDHOST_URL is not set"):
-        load_settings().need_oldhost_url()
+        load_settings().urls_by_host()
 
 
 def test_settings_reach_other_processes_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:

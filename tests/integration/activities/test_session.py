@@ -50,7 +50,7 @@ def worker(world: MariaWorld, oldhost: Simulator, name: str) -> SessionActivitie
         addresses=lambda host: Address(oldhost.config.host, oldhost.port),
         task_queue=f"queue-{name}",
         owner=name,
-        limits=limits,
+        limits=lambda _: limits,
         metrics=WorkerMetrics(CollectorRegistry()),
     )
 

@@ -270,7 +270,7 @@ def test_a_writer_that_is_gone_while_changes_wait_is_started_by_one_look(
         async def connect() -> Client:
             return client
 
-        await Stage(engine, TemporalWriters(WriterPolicy(), connect)).looks(0)
+        await Stage(engine, TemporalWriters(lambda _: WriterPolicy(), connect)).looks(0)
         now = await writer_handle(client, HOST).describe()
         assert (now.run_id != first) == (end == "terminate")
         assert now.status is not None

@@ -169,7 +169,7 @@ def test_a_namespace_that_is_gone_is_not_a_missing_writer() -> None:
         client = await Client.connect(server.address, namespace="nix", data_converter=DATA_CONVERTER, lazy=True)
         with pytest.raises(RPCError, match="Namespace nix is not found"):
             await writer_health(client, HOST)
-        writers = TemporalWriters(WriterPolicy(), lambda: connected(client))
+        writers = TemporalWriters(lambda _: WriterPolicy(), lambda: connected(client))
         with pytest.raises(TemporalDoesNotAnswer, match="no namespace of this name"):
             await writers.health(HOST)
         asked = WriterClient(HOST, query_seconds=5, update_seconds=5, connect=lambda: connected(client))

@@ -69,7 +69,7 @@ def test_webhook_that_never_answers_holds_up_neither_sending_nor_a_new_run(produ
     try:
         product.ask(lambda client: writer_handle(client, product.host).signal("submit_change", {"no": "change"}))
         product.wait_for("the webhook", webhook.came.qsize)
-        slower = writer_policy(product.settings.model_copy(update={"sweep_seconds": 6.0}))
+        slower = writer_policy(product.settings.of_host(product.host).model_copy(update={"sweep_seconds": 6.0}))
         product.ask(lambda client: start_writer(client, product.host, slower))
         (change_id,) = record(product, 1)
         product.wait_for("the good change", lambda: product.fates()[change_id] == "APPLIED", seconds=10)

@@ -42,7 +42,7 @@ def begin_new_run(product: Product) -> None:
         return (await writer_handle(client, product.host).describe()).run_id
 
     async def configure(client: Client) -> None:
-        policy = dataclasses.replace(writer_policy(product.settings), probe_ms=7_000)
+        policy = dataclasses.replace(writer_policy(product.settings.of_host(product.host)), probe_ms=7_000)
         await writer_handle(client, product.host).signal("configure", policy)
 
     before = product.ask(run_id)

@@ -23,7 +23,7 @@ OLD, NEW = EncryptionKey("2026", bytes(range(32))), EncryptionKey("2027", bytes(
 def test_temporal_holds_no_name_no_reason_and_no_payload_and_the_key_can_be_changed(product: Product) -> None:
     async def send(guest: str, keys: Sequence[EncryptionKey], *acts: str) -> None:
         client = await Client.connect(product.temporal_address, data_converter=data_converter(keys))
-        writer = await start_writer(client, product.host, writer_policy(product.settings))
+        writer = await start_writer(client, product.host, writer_policy(product.settings.of_host(product.host)))
         for act in acts:
             await writer.execute_update(act, OperatorAct(operator="Secret-Ana", reason="Secret-Lunch"))
         change = {"entity_type": "unit", "entity_id": "U1", "event_type": "checked_in", "payload": {"guest": guest}}

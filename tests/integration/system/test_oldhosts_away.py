@@ -44,7 +44,7 @@ def product(tmp_path: Path, database: DatabaseUrls, temporal: EmbeddedTemporal) 
 def test_an_operators_act_and_a_submission_do_not_wait_for_the_openings_of_other_hosts(product: Product) -> None:
     async def start(client: Client) -> None:
         for host in (product.host, *product.settings.oldhost_urls):
-            await start_writer(client, host, writer_policy(product.settings))
+            await start_writer(client, host, writer_policy(product.settings.of_host(host)))
 
     async def act(client: Client) -> None:
         writer = writer_handle(client, product.host)

@@ -68,7 +68,9 @@ class Way:
             addresses=lambda _: Address(self.oldhost.config.host, self.oldhost.port),
             task_queue="queue",
             owner="a",
-            limits=SessionLimits(look_up_seconds=0.02, busy_pause_seconds_min=0.01, busy_pause_seconds_max=0.02),
+            limits=lambda _: SessionLimits(
+                look_up_seconds=0.02, busy_pause_seconds_min=0.01, busy_pause_seconds_max=0.02
+            ),
             metrics=WorkerMetrics(CollectorRegistry()),
             tracer=tracer,
         )

@@ -48,7 +48,7 @@ def test_whatever_is_wrong_temporal_is_unavailable_and_its_users_say_why(
     with pytest.raises(TemporalUnavailable, match=reason):
         asyncio.run(connect())
     with pytest.raises(TemporalDoesNotAnswer, match=reason):
-        asyncio.run(TemporalWriters(WriterPolicy()).health("oldhost"))
+        asyncio.run(TemporalWriters(lambda _: WriterPolicy()).health("oldhost"))
     with pytest.raises(WriterUnavailable, match=reason):
         asyncio.run(WriterClient("oldhost", query_seconds=5, update_seconds=5, connect=connect).query("status"))
 

@@ -136,13 +136,15 @@ def clock() -> list[float]:
 
 
 def watching(temporal: Temporal, presence: Presence, clock: list[float]) -> ReleaseWatch:
-    return ReleaseWatch(cast("Any", temporal), cast("Any", presence), WriterPolicy(), monotonic=lambda: clock[0])
+    return ReleaseWatch(
+        cast("Any", temporal), cast("Any", presence), lambda _: WriterPolicy(), monotonic=lambda: clock[0]
+    )
 
 
 @pytest.fixture
 def watch(clock: list[float]) -> ReleaseWatch:
     nothing = cast("Any", None)
-    return ReleaseWatch(nothing, nothing, WriterPolicy(), monotonic=lambda: clock[0])
+    return ReleaseWatch(nothing, nothing, lambda _: WriterPolicy(), monotonic=lambda: clock[0])
 
 
 def test_before_anything_is_known_a_run_begins_with_the_oldest_release(watch: ReleaseWatch) -> None:

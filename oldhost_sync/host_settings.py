@@ -1,0 +1,97 @@
+"""What is set for one host: its address, the files that let us in there, and its timing. Hosts of one deployment differ
+in these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from oldhost_sync.oldhost.address import parse_address
+
+# The longest time from marking a row SENT to writing its request; after that it is not written any more.
+SEND_WITHIN_SECONDS = 1.0
+# How long after our timeout OldHost may still process a request that it has read, and apply it late.
+SETTLE_MARGIN_SECONDS = 2.0
+
+# At most a day.
+Wait = Annotated[float, Field(ge=0, le=86_400)]
+Span = Annotated[float, Field(gt=0, le=86_400)]
+Turns = Annotated[int, Field(ge=1, le=1000)]
+SettleTime = Annotated[float, Field(gt=0, le=600)]
+RequestTimeout = Annotated[float, Field(gt=0, le=120)]
+
+
+class HostSettings(BaseModel):
+    """Durations in seconds; `Settings` describes each. `url`: None for a host that is not served here."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,  # an address may hold a secret by mistake
+    )
+
+    url: str | None = Field(default=None, repr=False)
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    auth_file: Path | None = None
+    debounce_seconds: Wait
+    max_wait_seconds: Wait
+    early_send_seconds: Span | None
+    txn_per_lww: Turns
+    ban_seconds: Span
+    settle_seconds: SettleTime
+    request_timeout_seconds: RequestTimeout
+    sweep_seconds: Span
+    probe_seconds: Span
+
+    @field_validator("url")
+    @classmethod
+    def check_url(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_address(value)
+        return value
+
+    def contradictions(self, named: Callable[[str], str]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What does not fit together: the fields that are concerned, and why. `named`: what people call a field."""
+        # After the settle time OldHost may not apply anything that was sent before it (trap 1); until then, OldHost's
+        # count proves nothing. It begins when the row is marked SENT, so it covers the second within which writing may
+        # start, the request's timeout, and what OldHost does with the request after that.
+        need = SEND_WITHIN_SECONDS + self.request_timeout_seconds + SETTLE_MARGIN_SECONDS
+        if self.settle_seconds < need:
+            yield (
+                ("settle_seconds", "request_timeout_seconds"),
+                (
+                    f"{named('settle_seconds')} is {self.settle_seconds:g}, and must be {need:g} or more: "
+                    f"{SEND_WITHIN_SECONDS:g} s "
+                    f"to start writing + {named('request_timeout_seconds')} {self.request_timeout_seconds:g} s "
+                    f"+ {SETTLE_MARGIN_SECONDS:g} s in which OldHost may apply the request late"
+                ),
+            )
+        if self.max_wait_seconds < self.debounce_seconds:
+            yield (
+                ("max_wait_seconds", "debounce_seconds"),
+                (
+                    f"{named('max_wait_seconds')} is {self.max_wait_seconds:g}, "
+                    f"less than {named('debounce_seconds')} {self.debounce_seconds:g}"
+                ),
+            )
+        # A certificate that is never used would look like protection.
+        if self.key_file is not None and self.cert_file is None:
+            yield ("key_file",), f"{named('key_file')} is set without {named('cert_file')}"
+        of_tls = tuple(name for name in ("ca_file", "cert_file") if getattr(self, name) is not None)
+        if of_tls and self.url is not None and not parse_address(self.url).tls:
+            files = " and ".join(map(named, of_tls))
+            yield of_tls, f"{files} {'need' if of_tls[1:] else 'needs'} {named('url')} to begin with https://"
+
+
+# How a host lets us in; each of its own.
+FILES = ("ca_file", "cert_file", "key_file", "auth_file")
+# Unless a host has its own, the deployment's.
+TIMING = frozenset(name for name, field in HostSettings.model_fields.items() if field.is_required())
