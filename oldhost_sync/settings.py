@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from oldhost_sync.credentials import (
@@ -26,6 +26,7 @@ from oldhost_sync.credentials import (
     parse_encryption_keys,
 )
 from oldhost_sync.host_settings import FILES, TIMING, HostSettings, RequestTimeout, SettleTime, Span, Turns, Wait
+from oldhost_sync.hosts_file import HostInFile, read_hosts
 from oldhost_sync.oldhost.address import SHAPE, has_credentials, parse_address
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN
@@ -157,6 +158,9 @@ class Settings(BaseSettings):
         repr=False,
         description="Further hosts that all roles serve: name=url, name=url",
     )
+    hosts_file: Path | None = Field(
+        default=None, description="A TOML file with further hosts that differ: see Several hosts"
+    )
     api_tokens: Annotated[tuple[ApiToken, ...], NoDecode] = Field(
         default=(),
         repr=False,
@@ -235,6 +239,8 @@ class Settings(BaseSettings):
         default=None, repr=False, min_length=16, description="Signs posted alerts (HMAC-SHA256); empty: unsigned"
     )
 
+    _in_file: dict[str, HostInFile] = PrivateAttr(default_factory=dict)
+
     @field_validator("oldhost_urls", "api_tokens", "act_keys", "temporal_keys", mode="before")
     @classmethod
     def parse_list(cls, value: Any, info: ValidationInfo) -> Any:
@@ -298,11 +304,22 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def hosts_of_the_file_are_known(self) -> Self:
+        if self.hosts_file is not None:
+            try:
+                self._in_file = read_hosts(self.hosts_file, self._timing(), self.oldhost_urls)
+            except ValueError as error:
+                raise ValueError(f"SYNC_HOSTS_FILE: {error}") from None
+        return self
+
     def of_host(self, host: str) -> HostSettings:
         """What is set for a host: the only way to read what hosts may differ in. A host that is not served here has
         the deployment's timing, and no address.
         """
-        if host in self.oldhost_urls:
+        if host in self._in_file:
+            own = self._in_file[host].values
+        elif host in self.oldhost_urls:
             own = {"url": self.oldhost_urls[host]}
         else:
             own = self._access() if host == self.host else {}
@@ -329,13 +346,20 @@ class Settings(BaseSettings):
 
     def hosts(self) -> tuple[str, ...]:
         """SYNC_HOST first, then the others that are served. SettingsError when only the others have addresses: changes
-        would be accepted for SYNC_HOST, too, and never sent.
+        would be accepted for SYNC_HOST, too, and never sent. Or when SYNC_HOST has two.
         """
-        if self.oldhost_urls and self.oldhost_url is None and self.host not in self.oldhost_urls:
+        others = (*self.oldhost_urls, *self._in_file)
+        if others and self.oldhost_url is None and self.host not in others:
             raise SettingsError(
-                f"SYNC_OLDHOST_URL is not set, and SYNC_OLDHOST_URLS has no address for SYNC_HOST ({self.host})"
+                "SYNC_OLDHOST_URL is not set, and neither SYNC_OLDHOST_URLS nor SYNC_HOSTS_FILE has an address for "
+                f"SYNC_HOST ({self.host})"
             )
-        return tuple(dict.fromkeys((self.host, *self.oldhost_urls)))
+        if self.oldhost_url is not None and self.host in self._in_file:
+            raise SettingsError(
+                f"SYNC_HOSTS_FILE: {self.hosts_file}, line {self._in_file[self.host].line}: hosts.{self.host}: "
+                "SYNC_OLDHOST_URL has an address for SYNC_HOST, too"
+            )
+        return tuple(dict.fromkeys((self.host, *others)))
 
     def to_environment(self) -> dict[str, str]:
         """The same settings as environment variables, for the roles that `up` starts; holds secrets."""

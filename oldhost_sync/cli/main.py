@@ -39,7 +39,8 @@ def _choose_host(context: typer.Context, host: str | None) -> None:
         return
     if context.invoked_subcommand in COMMANDS and COMMANDS[context.invoked_subcommand].is_role:
         raise CliError(
-            "a role serves the hosts in SYNC_HOST and SYNC_OLDHOST_URLS: set these instead of --host.", WRONG
+            "a role serves the hosts in SYNC_HOST, SYNC_OLDHOST_URLS and SYNC_HOSTS_FILE: set these instead of --host.",
+            WRONG,
         )
     os.environ["SYNC_HOST"] = host
 

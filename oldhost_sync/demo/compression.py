@@ -70,6 +70,7 @@ def settings_for(compressed: Compressed) -> Settings:
     return load_settings(
         database_url=None,
         oldhost_url=None,
+        hosts_file=None,
         host=HOST,
         debounce_seconds=played.debounce_s,
         max_wait_seconds=played.max_wait_s,

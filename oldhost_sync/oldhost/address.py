@@ -34,7 +34,9 @@ def parse_address(url: str) -> Address:
     if not url.isascii():
         raise ValueError(f"give it as {SHAPE}, in ASCII: an international name in its form that begins with xn--")
     if has_credentials(url):
-        raise ValueError(f"give it as {SHAPE}, without user and password: SYNC_OLDHOST_AUTH_FILE has them")
+        raise ValueError(
+            f"give it as {SHAPE}, without user and password: SYNC_OLDHOST_AUTH_FILE, or auth_file, has them"
+        )
     try:
         parts = urlsplit(url)
         port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port

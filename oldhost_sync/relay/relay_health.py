@@ -104,7 +104,7 @@ class UnservedHosts:
         unserved = frozenset(await self.transactions.run(unserved_hosts, attempts=1))
         shown = unserved & self._unserved
         for host in sorted(shown - self._shown):
-            logger.warning("changes of %s wait, and no relay serves it: name it in the relays' SYNC_OLDHOST_URLS", host)
+            logger.warning("changes of %s wait, and no relay serves it: name it in the relays' settings", host)
         for host in sorted(self._shown - shown):
             self.metrics.unserved.remove(host)
         for host in sorted(shown):

@@ -350,7 +350,7 @@ def require(connection: Connection, hosts: Sequence[str]) -> None:
             "run `oldhost-sync migrate` of this release first"
         )
     require_hosts(connection, hosts[:1], named_by="SYNC_HOST")
-    require_hosts(connection, hosts[1:], named_by="SYNC_OLDHOST_URLS")
+    require_hosts(connection, hosts[1:], named_by="SYNC_OLDHOST_URLS or SYNC_HOSTS_FILE")
 
 
 def require_hosts(connection: Connection, hosts: Sequence[str], *, named_by: str) -> None:

@@ -54,9 +54,7 @@ TOLD_AT_A_TIME = 5
 # Longer than a relay's lease lasts without it, and than a single relay needs to be replaced.
 RELAYS_POLL_SECONDS = 20.0
 UNSERVED = "no-relay"
-_UNSERVED = Fact(
-    "changes wait, and no relay serves this host: start one, or name the host in the relays' SYNC_OLDHOST_URLS"
-)
+_UNSERVED = Fact("changes wait, and no relay serves this host: start one, or name the host in the relays' settings")
 
 
 def in_ring(own: str, others: Iterable[str]) -> list[str]:

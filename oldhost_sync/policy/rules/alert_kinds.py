@@ -274,7 +274,7 @@ KINDS: dict[str, AlertKind] = {
     "no-relay": AlertKind(
         "critical",
         "Changes wait, and no relay hands them to this host's writer.",
-        "Start one, or name the host in the relays' SYNC_OLDHOST_URLS. Nothing is lost: it hands over what waits.",
+        "Start one, or name the host in the relays' settings. Nothing is lost: it hands over what waits.",
         "a relay serves the host, or nothing waits",
         command="oldhost-sync relay",
         opens_after_s=20,

@@ -52,7 +52,7 @@ def test_a_host_whose_changes_wait_without_a_relay_is_told_of_once(
     with caplog.at_level(logging.WARNING):
         assert scene.looks(2) == {"north"}
     assert [each.message for each in caplog.records] == [
-        "changes of north wait, and no relay serves it: name it in the relays' SYNC_OLDHOST_URLS"
+        "changes of north wait, and no relay serves it: name it in the relays' settings"
     ]
     change_sql(engine, LEASE.format(host="north", seconds=60))
     assert scene.looks() == set()

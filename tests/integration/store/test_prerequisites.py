@@ -41,7 +41,7 @@ def test_an_older_schema_is_refused_with_what_to_run(migrated: Engine) -> None:
 
 
 def test_a_host_of_the_second_setting_is_named_by_that_one(migrated: Engine) -> None:
-    with pytest.raises(UnknownHost, match="SYNC_OLDHOST_URLS: the database knows no host 'nrth'"):
+    with pytest.raises(UnknownHost, match="SYNC_OLDHOST_URLS or SYNC_HOSTS_FILE: the database knows no host 'nrth'"):
         check_database(migrated, ("oldhost", "nrth"))
 
 

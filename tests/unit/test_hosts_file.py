@@ -1,0 +1,295 @@
+"""The file of several hosts: checked as a whole, each mistake with its line and key, and no value shown."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oldhost_sync.host_settings import HostSettings
+from oldhost_sync.hosts_file import HOSTS_MAX, MISTAKES_MAX, STATEMENT_LINES_MAX, lines_of
+from oldhost_sync.oldhost.access import Access
+from oldhost_sync.policy.rules.conditions import Conditions
+from oldhost_sync.relay.host_relay import relay_transactions
+from oldhost_sync.relay.writers import TemporalWriters
+from oldhost_sync.roles import api, worker
+from oldhost_sync.roles.relay import host_relays
+from oldhost_sync.settings import Settings, SettingsError, load_settings
+from oldhost_sync.temporal.client import writer_policies, writer_policy
+from oldhost_sync.watched_file import FILE_BYTES_MAX
+from tests.architecture.project_files import ROOT
+
+Load = Callable[..., Settings]
+NOTHING: Any = None
+
+TWO = """
+[hosts.north]
+url = "https://north.example:8443/legal"
+ca_file = "north/ca.pem"
+auth_file = "/etc/north/auth"
+debounce_seconds = 5
+early_send_seconds = 1.5
+request_timeout_seconds = 20
+settle_seconds = 30
+
+[hosts.south]
+url = "http://south.example:1"
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Loads settings with a file of this text."""
+
+    def loaded(text: str | bytes, **given: object) -> Settings:
+        file = tmp_path / "hosts.toml"
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return load_settings(hosts_file=file, **{"oldhost_url": "http://own.example:1", **given})
+
+    return loaded
+
+
+@pytest.fixture
+def told(load: Load, tmp_path: Path) -> Callable[..., list[str]]:
+    """What is told about a wrong file, without its folder."""
+
+    def of(text: str | bytes, **given: object) -> list[str]:
+        with pytest.raises(SettingsError) as refused:
+            load(text, **given)
+        begin, _, rest = str(refused.value).partition(": ")
+        assert begin == "SYNC_HOSTS_FILE"
+        return rest.replace(f"{tmp_path}/", "").split("; ")
+
+    return of
+
+
+def test_a_host_has_what_its_table_gives_and_the_deployments_timing_for_the_rest(load: Load, tmp_path: Path) -> None:
+    settings = load(TWO, max_wait_seconds=700.0, debounce_seconds=60.0)
+    north, south, own = map(settings.of_host, ("north", "south", "oldhost"))
+    assert (north.url, north.debounce_seconds, north.max_wait_seconds) == ("https://north.example:8443/legal", 5, 700)
+    assert (north.ca_file, north.auth_file) == (tmp_path / "north" / "ca.pem", Path("/etc/north/auth"))
+    assert (south.debounce_seconds, south.settle_seconds, south.early_send_seconds) == (60, 10, None)
+    assert (own.url, own.debounce_seconds, own.settle_seconds) == ("http://own.example:1", 60, 10)
+
+
+def test_hosts_of_the_environment_and_of_the_file_are_served_together(load: Load) -> None:
+    settings = load(TWO, oldhost_urls="east=http://east.example:1")
+    assert settings.hosts() == ("oldhost", "east", "north", "south")
+    assert settings.urls_by_host()["south"] == "http://south.example:1"
+
+
+def test_the_own_host_may_stand_in_the_file(load: Load) -> None:
+    settings = load(TWO, host="south", oldhost_url=None)
+    assert settings.hosts() == ("south", "north")
+    assert settings.urls_by_host()["south"] == "http://south.example:1"
+
+
+def test_a_command_for_a_host_of_the_file_finds_it_though_the_own_address_is_set(load: Load) -> None:
+    """`--host north` is SYNC_HOST=north, beside the SYNC_OLDHOST_URL of another host."""
+    assert load(TWO, host="north").of_host("north").debounce_seconds == 5
+
+
+@pytest.mark.parametrize("names", [{"oldhost_urls": "south=http://a:1"}, {"host": "south"}])
+def test_a_name_in_the_environment_and_in_the_file_is_refused(load: Load, names: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match=r"hosts\.toml, line 11: hosts\.south: SYNC_OLDHOST_URLS? has an address"):
+        load(TWO, **names).hosts()
+
+
+def test_only_hosts_with_an_address_are_served(load: Load) -> None:
+    with pytest.raises(SettingsError, match=r"SYNC_OLDHOST_URL is not set, .* SYNC_HOST \(oldhost\)"):
+        load(TWO, oldhost_url=None).hosts()
+    assert load(TWO).of_host("elsewhere").url is None
+
+
+def test_every_mistake_is_told_at_once_with_its_line_and_key(told: Callable[..., list[str]]) -> None:
+    text = """title = "hosts"
+[hosts.north]
+url = "https://n:1"  # a comment
+debounce_second = 4
+ban_seconds = "4"
+sweep_seconds = true
+probe_seconds = 0
+
+[hosts.south]
+txn_per_lww = 2.5
+ca_file = 7
+cert_file = ""
+settle_seconds = inf
+"""
+    begins = [
+        "hosts.toml, line 1: title: this is unknown",
+        "hosts.toml, line 4: hosts.north.debounce_second: there is no such setting, is it debounce_seconds?",
+        "hosts.toml, line 5: hosts.north.ban_seconds: it should be a valid number",
+        "hosts.toml, line 6: hosts.north.sweep_seconds: it should be a valid number",
+        "hosts.toml, line 7: hosts.north.probe_seconds: it should be greater than 0",
+        "hosts.toml, line 9: hosts.south: url is missing",
+        "hosts.toml, line 10: hosts.south.txn_per_lww: it should be a valid integer",
+        "hosts.toml, line 11: hosts.south.ca_file: give it as the name of a file",
+        "hosts.toml, line 12: hosts.south.cert_file: give it as the name of a file",
+        "hosts.toml, line 13: hosts.south.settle_seconds: it should be a finite number",
+    ]
+    found = told(text)
+    assert [each[: len(begin)] for each, begin in zip(found, begins, strict=True)] == begins
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ("settle_seconds = 7.9", "hosts.n.settle_seconds: settle_seconds is 7.9, and must be 8 or more"),
+        ("request_timeout_seconds = 9", "hosts.n.request_timeout_seconds: SYNC_SETTLE_SECONDS is 10, and must be 12"),
+        ("max_wait_seconds = 60", "hosts.n.max_wait_seconds: max_wait_seconds is 60, less than SYNC_DEBOUNCE_SECONDS"),
+        (
+            "debounce_seconds = 601",
+            "hosts.n.debounce_seconds: SYNC_MAX_WAIT_SECONDS is 600, less than",
+        ),
+        ('key_file = "k"', "hosts.n.key_file: key_file is set without cert_file"),
+        ('cert_file = "c"', "hosts.n.cert_file: cert_file needs url to begin with https://"),
+        ('ca_file = "c"', "hosts.n.ca_file: ca_file needs url to begin with https://"),
+    ],
+)
+def test_what_does_not_fit_together_is_told_at_the_line_in_the_file(
+    told: Callable[..., list[str]], lines: str, why: str
+) -> None:
+    (found,) = told(f'[hosts.n]\nurl = "http://n:1"\n{lines}\n')
+    assert found.startswith(f"hosts.toml, line 3: {why}")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[hosts.n\n", "hosts.toml, line 1: Expected ']' at the end of a table declaration"),
+        ('[hosts.n]\nurl = "http://n:1"\n[hosts.n]\n', "hosts.toml, line 3: Cannot declare ('hosts', 'n') twice"),
+        ('[hosts.n]\nurl = "a"\nurl = "b"\n', "hosts.toml, line 3: Cannot overwrite a value"),
+        ("", "hosts.toml, line 1: hosts: give each host as a table"),
+        ("hosts = 1", "hosts.toml, line 1: hosts: give each host as a table"),
+        ("\n[[hosts.n]]", "hosts.toml, line 2: hosts.n: give each host as a table"),
+        ("[hosts]\nn = 1", "hosts.toml, line 2: hosts.n: give each host as a table"),
+        ('[hosts."n m\\n"]', "hosts.toml, line 1: hosts.'n m\\n': a host's name has letters"),
+        (b"[hosts.n]\nurl = '\xff'", "hosts.toml, line 2: it is not UTF-8"),
+        (f"a = {'[' * 5000}", "hosts.toml is nested too deeply"),
+        (f"a = {'1' * 5000}", "hosts.toml: Exceeds the limit"),
+        ("#" * (FILE_BYTES_MAX + 1), f"hosts.toml is larger than {FILE_BYTES_MAX} bytes"),
+    ],
+)
+def test_what_is_no_file_of_hosts_is_refused(told: Callable[..., list[str]], text: str | bytes, why: str) -> None:
+    assert told(text)[0].startswith(why)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"SYNC_HOSTS_FILE: .*none\.toml can't be read: No such file"):
+        load_settings(hosts_file=tmp_path / "none.toml")
+
+
+def test_hosts_and_mistakes_have_a_limit(told: Callable[..., list[str]], load: Load) -> None:
+    many = [f'[hosts.n{number}]\nurl = "http://n:1"\n' for number in range(HOSTS_MAX + 1)]
+    assert len(load("".join(many[1:])).hosts()) == HOSTS_MAX + 1
+    assert told("".join(many)) == [
+        f"hosts.toml, line 1: hosts: give each host as a table, [hosts.NAME], from 1 to {HOSTS_MAX}"
+    ]
+    assert told("x = 1\n".join(many[: MISTAKES_MAX + 4]))[MISTAKES_MAX:] == ["and 3 more"]
+
+
+def test_no_address_and_no_value_is_shown(told: Callable[..., list[str]], load: Load) -> None:
+    found = told('[hosts.n]\nurl = "https://me:hunter2@n:1"\nban_seconds = "hunter2"\nca_file = ["hunter2"]\n')
+    assert len(found) == 3
+    assert "hunter2" not in "".join(found)
+    assert "without user and password: SYNC_OLDHOST_AUTH_FILE, or auth_file, has them" in found[0]
+    settings = load('[hosts.n]\nurl = "https://n:1/hunter2"\n')
+    assert "hunter2" not in f"{settings!r}{settings.of_host('n')!r}"
+
+
+def test_the_hosts_of_the_file_reach_other_processes(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(TWO)
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert load_settings() == settings
+    assert load_settings().of_host("north") == settings.of_host("north")
+
+
+def test_a_changed_copy_of_the_settings_keeps_the_hosts_of_the_file(load: Load) -> None:
+    copy = load(TWO).model_copy(update={"ban_seconds": 7.0})
+    assert (copy.of_host("south").ban_seconds, copy.of_host("north").debounce_seconds) == (7, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a = 1\n\n# b = 2\nb = 3", {("a",): 1, ("b",): 4}),
+        ('a = """\nb = 1\n[c]\n"""\nb = 2', {("a",): 1, ("b",): 5}),
+        ("a = [\n  1,\n]\nb = 2", {("a",): 1, ("b",): 4}),
+        ("[x]\r\na.b = 1\r\n[ x . 'y z' ]\r\nc = 1", {("x", "a", "b"): 2, ("x", "y z", "c"): 4}),
+        ("[x]\ny = {a = 1, b = {c = 2}}\n", {("x", "y", "a"): 2, ("x", "y", "b", "c"): 2}),
+        ("[[x]]\na = 1 # [y]\n'b#' = '='", {("x",): 1, ("x", "a"): 2, ("x", "b#"): 3}),
+    ],
+)
+def test_a_keys_line_is_found_however_it_is_written(text: str, lines: dict[tuple[str, ...], int]) -> None:
+    tomllib.loads(text)
+    found = lines_of(text)
+    assert lines.items() <= found.items()
+
+
+def test_the_search_for_lines_ends_at_a_statement_that_is_too_long() -> None:
+    long = "\n" * STATEMENT_LINES_MAX
+    assert lines_of(f"a = 1\nb = [{long}]\nc = 1") == {("a",): 1}
+
+
+PLAIN = TWO.replace("ca_file", "# ca_file").replace("auth_file", "# auth_file")
+
+
+def test_each_hosts_writer_and_session_have_its_own_timing(load: Load) -> None:
+    settings = load(PLAIN)
+    policies, sessions = writer_policies(settings), worker.session_activities(settings, NOTHING, NOTHING)
+    assert (policies("north").debounce_ms, policies("north").early_send_ms) == (5_000, 1_500)
+    assert (policies("south").debounce_ms, policies("oldhost").debounce_ms) == (120_000, 120_000)
+    assert (sessions.limits("north").settle_seconds, sessions.limits("north").request_timeout_seconds) == (30, 20)
+    assert (sessions.limits("south").settle_seconds, sessions.limits("oldhost").settle_seconds) == (10, 10)
+
+
+def test_a_worker_leaves_when_the_slowest_host_has_drained(load: Load) -> None:
+    slowest = load(PLAIN).of_host("north")
+    assert worker.drained_within_seconds(load(PLAIN)) == worker.session_limits(slowest).drained_within_seconds
+    assert worker.leaves_within_seconds(load(PLAIN)) > worker.leaves_within_seconds(
+        load_settings(oldhost_url="http://a:1")
+    )
+
+
+def test_the_relay_signals_each_host_at_its_own_pace(load: Load) -> None:
+    settings = load(PLAIN)
+    transactions, writers = relay_transactions(NOTHING, NOTHING), TemporalWriters(writer_policies(settings))
+    relays = host_relays(settings, transactions, writers, NOTHING, "me", None, Conditions())
+    pace = relays["south"].pace
+    assert relays["north"].pace == pace.within(5) != pace
+
+
+def test_the_api_plans_with_each_hosts_own_policy(load: Load) -> None:
+    settings = load(PLAIN, database_url="mysql+pymysql://nobody@127.0.0.1:1/nothing")
+    home = api.build(settings)
+    assert home.policy == writer_policy(settings.of_host("oldhost"))
+    assert api.of_other(home, settings, "north").planner.policy.debounce_ms == 5_000
+
+
+def test_files_that_can_not_be_used_are_told_with_their_host(load: Load) -> None:
+    with pytest.raises(SettingsError, match=r"host 'north': the CA file .*north/ca\.pem can't be used"):
+        worker.access(load(TWO))
+
+
+def test_each_host_has_its_own_files(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "auth").write_text("bearer token")
+    access = worker.access(load(PLAIN + 'auth_file = "auth"'))
+    assert access("south") == Access(auth=tmp_path / "auth")
+    assert access("north") == access("oldhost") == access("elsewhere") == Access()
+
+
+SECTION = (ROOT / "docs" / "deployment.md").read_text().partition("## Several hosts\n")[2].partition("\n## ")[0]
+
+
+def test_the_example_of_the_deployments_page_is_right(load: Load) -> None:
+    settings = load(SECTION.partition("```toml\n")[2].partition("```")[0])
+    assert (settings.of_host("north").debounce_seconds, settings.of_host("south").settle_seconds) == (30, 30)
+
+
+def test_the_deployments_page_lists_what_a_host_may_have() -> None:
+    assert [name for name in HostSettings.model_fields if f"`{name}`" not in SECTION] == []
