@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.cli.arguments import Operator, Reason, operator_of
 from oldhost_sync.cli.output import AsJson, console, print_json, rows
 from oldhost_sync.cli.submission import event_types
-from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.credentials import ApiToken, Role, all_tokens, parse_api_tokens
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.fields.scalar import InvalidField, read_name
@@ -158,12 +158,8 @@ def set_one_rule(
         str, typer.Argument(help="The event type, for example rate_changed.", autocompletion=event_types)
     ],
     priority_class: Annotated[PriorityClass, typer.Argument(help="Its class from now on.", case_sensitive=False)],
-    reason: Annotated[
-        str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")
-    ] = "set at the terminal",
-    operator: Annotated[
-        str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
-    ] = None,
+    reason: Reason = "set at the terminal",
+    operator: Operator = None,
 ) -> None:
     """Set the class of an event type, for the changes recorded from now on. The audit records it."""
     try:
@@ -196,10 +192,8 @@ def list_sign_ins(as_json: AsJson = False) -> None:
 
 def end_sign_ins(
     name: Annotated[str, typer.Argument(help="The token's name, as in the list.")],
-    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")],
-    operator: Annotated[
-        str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
-    ] = None,
+    reason: Reason,
+    operator: Operator = None,
 ) -> None:
     """Sign everybody out who signed in with this token. The token stays valid: remove it to keep them out."""
     config = settings()

@@ -9,21 +9,17 @@ from typing import Annotated
 
 import typer
 
+from oldhost_sync.cli.arguments import Limit, Operator, Reason, operator_of, reason_of
 from oldhost_sync.cli.output import AsJson, console, print_json, rows
-from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import INTEGER_MAX
 from oldhost_sync.policy.rules.alert_kinds import KINDS, runbook
 from oldhost_sync.store.alerts import AlertDecided, RaisedAlert, acknowledge_alert, close_alert_by_hand, list_alerts
-from oldhost_sync.user_errors import WRONG, CliError
+from oldhost_sync.user_errors import CliError
 
 alerts = typer.Typer(help="Alerts, newest first: one for each cause.", invoke_without_command=True)
 
 AlertId = Annotated[int, typer.Argument(help="The alert's id, as `alerts` shows it.", min=1, max=INTEGER_MAX)]
-Reason = Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")]
-Operator = Annotated[
-    str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
-]
 
 
 class AlertFilter(StrEnum):
@@ -46,7 +42,7 @@ def show_alerts(
     all_of_them: Annotated[bool, typer.Option("--all", help="Show closed alerts, too.")] = False,
     closed: Annotated[bool, typer.Option("--closed", help="Show only closed alerts.")] = False,
     kind: Annotated[str | None, typer.Option("--kind", help="Show only this kind, for example ban.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50,
+    limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """Alerts, newest first: one for each cause. `alerts ack ID` and `alerts close ID` act on one."""
@@ -84,9 +80,7 @@ def close(alert_id: AlertId, reason: Reason, operator: Operator = None, as_json:
 
 
 def _decide(alert_id: int, operator: str | None, reason: str, as_json: bool, *, close: bool) -> None:
-    who, why = operator_of(operator), reason.strip()
-    if not why:
-        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
+    who, why = operator_of(operator), reason_of(reason)
     config = settings()
     decide = close_alert_by_hand if close else acknowledge_alert
     act = partial(decide, host=config.host, alert_id=alert_id, operator=who, reason=why)

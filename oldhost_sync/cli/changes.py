@@ -4,19 +4,19 @@ sent next, and who did what.
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.cli.arguments import Limit, Operator, Reason, entity_of, operator_of, reason_of
 from oldhost_sync.cli.output import AsJson, console, print_json, rows, span
-from oldhost_sync.cli.writer import operator_of, query
+from oldhost_sync.cli.writer import query
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.explanations import explain
 from oldhost_sync.policy.changes import CHANGE_ID_MAX
-from oldhost_sync.policy.limits import INTEGER_MAX, NAME_PATTERN
+from oldhost_sync.policy.limits import INTEGER_MAX
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.intake.schedule import cancel_by_operator
@@ -24,9 +24,7 @@ from oldhost_sync.store.read import change_status, entities
 from oldhost_sync.store.read.change_list import list_scheduled
 from oldhost_sync.store.read.search import search as search_all
 from oldhost_sync.temporal.writer_client import WriterError
-from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
-
-_TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")
+from oldhost_sync.user_errors import FAILED, CliError, print_error
 
 change = typer.Typer(no_args_is_help=True, help="One change.")
 scheduled = typer.Typer(no_args_is_help=True, help="Scheduled changes: list them, cancel one.")
@@ -111,12 +109,6 @@ def find(
         raise typer.Exit(FAILED)
 
 
-def entity_of(text: str) -> tuple[str, str]:
-    """`type/id`, or the id of a unit."""
-    match = _TYPE_AND_ID.fullmatch(text)
-    return (match[1], match[2]) if match else ("unit", text)
-
-
 def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any], writer: dict[str, Any] | None) -> None:
     out = console()
     shadow = found["shadow"]
@@ -156,9 +148,7 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
 # ------------------------------------------------------------------------------------------------------------ scheduled
 
 
-def list_scheduled_changes(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50, as_json: AsJson = False
-) -> None:
+def list_scheduled_changes(limit: Limit = 50, as_json: AsJson = False) -> None:
     """Scheduled changes that are neither recorded nor cancelled, the first due first."""
     config = settings()
     found, more = in_database(config, lambda connection: list_scheduled(connection, config.host, limit=limit))
@@ -179,15 +169,11 @@ def list_scheduled_changes(
 
 def cancel(
     key: Annotated[str, typer.Argument(help="Its idempotency key, as `scheduled list` shows it.")],
-    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")],
-    operator: Annotated[
-        str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
-    ] = None,
+    reason: Reason,
+    operator: Operator = None,
 ) -> None:
     """Cancel a scheduled change that is not due yet."""
-    who, why = operator_of(operator), reason.strip()
-    if not why:
-        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
+    who, why = operator_of(operator), reason_of(reason)
     config = settings()
     done = in_database(
         config, lambda connection: cancel_by_operator(connection, config.host, key, operator=who, reason=why)
@@ -244,7 +230,7 @@ def upcoming(
 def audit(
     action: Annotated[str | None, typer.Option(help="Only acts of this kind: pause, retry, discard …")] = None,
     change: Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Only acts about this change.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50,
+    limit: Limit = 50,
     before: Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Only acts with a smaller number.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -6,22 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from oldhost_sync.cli.changes import entity_of
+from oldhost_sync.cli.arguments import Limit, Operator, Reason, entity_of, operator_name, reason_of
 from oldhost_sync.cli.output import AsJson, console, print_json, rows
-from oldhost_sync.cli.writer import operator_name, update
+from oldhost_sync.cli.writer import update
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import INTEGER_MAX
 from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.policy.rules.operator_act import Channel
 from oldhost_sync.store.read.dead_letters import HELD_COUNTED_MAX
 from oldhost_sync.store.read.dead_letters import list_dead_letters as read_dead_letters
-from oldhost_sync.user_errors import WRONG, CliError
 from workflows.messages import OperatorAct, ResolveMode
 
-Reason = Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")]
-Operator = Annotated[
-    str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
-]
 ChangeId = Annotated[
     int, typer.Argument(help="The rejected change's id, as `dead-letters list` shows it.", min=1, max=INTEGER_MAX)
 ]
@@ -84,7 +79,7 @@ def resolve(
 
 
 def list_dead_letters(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 100,
+    limit: Limit = 100,
     after: Annotated[int, typer.Option(min=0, max=INTEGER_MAX, help="Only those with a larger id.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -125,9 +120,8 @@ def confirm(change_id: ChangeId, reason: Reason, operator: Operator = None, as_j
 
 
 def _act(action: str, reason: str, operator: str | None, as_json: bool, **more: Any) -> None:
-    request = OperatorAct(operator=operator_name(operator), reason=reason.strip(), channel=Channel.COMMAND_LINE, **more)
-    if not request.reason:
-        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
+    who, why = operator_name(operator), reason_of(reason)
+    request = OperatorAct(operator=who, reason=why, channel=Channel.COMMAND_LINE, **more)
     config = settings()
     answer = update(config, action, request)
     message = str(answer)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.cli.arguments import Operator, Reason, operator_of, reason_of
 from oldhost_sync.cli.output import AsJson, console, print_json, rows, shown
-from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import database, in_database, settings
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
@@ -34,22 +34,19 @@ def add_to(app: typer.Typer) -> None:
 
 
 def resync(
-    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")],
+    reason: Reason,
     property_id: Annotated[str | None, typer.Option("--property", help="Only the units of this property.")] = None,
     unit_id: Annotated[str | None, typer.Option("--unit", help="Only this unit.")] = None,
     all_of_them: Annotated[bool, typer.Option("--all", help="All units and entities.")] = False,
-    operator: Annotated[
-        str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
-    ] = None,
+    operator: Operator = None,
 ) -> None:
     """Send the shadow's states to OldHost again; the relay does it while nothing else is waiting."""
     if (property_id is not None) + (unit_id is not None) + all_of_them != 1:
         raise CliError("say what to send again: --property X, --unit Y or --all.", WRONG)
-    if not reason.strip():
-        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
+    why = reason_of(reason)
     config = settings()
     act = partial(request_resync, host=config.host, property_id=property_id, unit_id=unit_id)
-    number = in_database(config, partial(act, operator=operator_of(operator), reason=reason.strip()))
+    number = in_database(config, partial(act, operator=operator_of(operator), reason=why))
     console().print(f"Resync {number} has begun; `oldhost-sync resyncs` shows its progress.", markup=False)
 
 

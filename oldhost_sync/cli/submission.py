@@ -19,7 +19,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.cli.changes import entity_of
+from oldhost_sync.cli.arguments import entity_of
 from oldhost_sync.cli.output import AsJson, console, error_console, print_json, rows
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.fields import json_text

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oldhost_sync.environment import database
-from oldhost_sync.policy.rules.operator_act import Actor, at_the_terminal
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
 from oldhost_sync.temporal.client import connect
 from oldhost_sync.temporal.writer_client import Cause, WriterClient, WriterUnavailable
-from oldhost_sync.user_errors import WRONG, CliError
 from workflows.messages import OperatorAct
 
 if TYPE_CHECKING:
@@ -62,18 +59,3 @@ def _asked(settings: Settings, question: Coroutine[Any, Any, Any]) -> Any:
             with suppress(DatabaseUnavailable, TransactionContended), database(settings):
                 pass  # a host whose name was mistyped has no writer either
         raise
-
-
-def operator_of(given: str | None) -> Actor:
-    """Who acts, for the audit."""
-    return at_the_terminal(operator_name(given))
-
-
-def operator_name(given: str | None) -> str:
-    """Who acts: as given, or the user of this machine."""
-    if given:
-        return given
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        raise CliError("say who you are: --operator NAME.", WRONG) from None

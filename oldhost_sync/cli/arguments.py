@@ -1,0 +1,50 @@
+"""What several commands take: who acts and why, an entity, how many lines. Needs neither the database nor Temporal."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from typing import Annotated
+
+import typer
+
+from oldhost_sync.policy.limits import NAME_PATTERN
+from oldhost_sync.policy.rules.operator_act import Actor, at_the_terminal
+from oldhost_sync.user_errors import WRONG, CliError
+
+Reason = Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")]
+Operator = Annotated[
+    str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
+]
+Limit = Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")]
+
+_TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")
+
+
+def reason_of(given: str) -> str:
+    """Why somebody acts, for the audit; never blank."""
+    reason = given.strip()
+    if not reason:
+        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
+    return reason
+
+
+def operator_of(given: str | None) -> Actor:
+    """Who acts, for the audit."""
+    return at_the_terminal(operator_name(given))
+
+
+def operator_name(given: str | None) -> str:
+    """Who acts: as given, or the user of this machine."""
+    if given:
+        return given
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise CliError("say who you are: --operator NAME.", WRONG) from None
+
+
+def entity_of(text: str) -> tuple[str, str]:
+    """`type/id`, or the id of a unit."""
+    match = _TYPE_AND_ID.fullmatch(text)
+    return (match[1], match[2]) if match else ("unit", text)
