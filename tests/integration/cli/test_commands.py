@@ -67,7 +67,11 @@ def ended(command: Command, key: str, state: str) -> dict[str, Any]:
 
 
 def test_status_shows_the_writer_and_the_books(command: Command) -> None:
-    until(lambda: command("status", "--json").json["writer"]["session"]["phase"] == "open", "the first session is open")
+    def is_open() -> bool:
+        writer = command("status", "--json").json["writer"]  # null until the writer answers in time
+        return writer is not None and writer["session"]["phase"] == "open"
+
+    until(is_open, "the first session is open")
     shown = command("status")
     assert (shown.code, shown.err) == (0, "")
     for word in ("EMERGENCY", "breaker", "next nonce", "accepted", "balance"):
