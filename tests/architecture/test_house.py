@@ -11,7 +11,11 @@ from tests.architecture.project_files import ROOT, project_files, python_files, 
 
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "models", "manager", "misc"}
 # The feed of changes; and the old place of a public name, until 0.3.
-NOUNS = {"oldhost_sync/store/read/change_feed.py", "oldhost_sync/policy/tuning.py"}
+NOUNS = {
+    "oldhost_sync/oldhost/mapping.py",
+    "oldhost_sync/policy/tuning.py",
+    "oldhost_sync/store/read/change_feed.py",
+}
 # Folders of somebody's machine, and package indexes; assembled where this file would hold what it looks for.
 MACHINE_FOLDERS = re.compile(r"(?<![\w.:/-])/(?:" + r"home|root|Users|work|opt)/[\w.]")
 INDEX_WORDS = ("pypi" + ".org", "python" + "hosted", "index" + "-url", "trusted" + "-host", "find" + "-links")

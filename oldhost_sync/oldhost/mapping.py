@@ -1,0 +1,235 @@
+"""How a change becomes the body of its operation. Pure: the doors run it before they accept a change, the ledger when
+it binds the bytes.
+
+A mapping has a rule for each event type, or for an event type of one entity type. A rule is the envelope of
+docs/protocol.md, or a list of outputs: a name in the body, and where its value is in the change (a JSON pointer, RFC
+6901), or a constant. The same name and version always have the same rules: the ledger keeps both with the bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
+
+UNIT = "unit"
+RESERVED_NAMES = ("entity_type", "entity_id", "event_type", "payload", "event_id", "idempotency_key", "unit_id")
+# What a pointer may begin with.
+SOURCES = ("entity_type", "entity_id", "event_type", "payload", "change_id", "idempotency_key")
+# These tell changes apart and say nothing about OldHost's state: two equal states differ in them.
+_IDENTITY = ("change_id", "idempotency_key")
+ENVELOPE = "oldhost"
+ANY = "*"
+_INDEX = re.compile(r"0|[1-9][0-9]{0,5}")
+_MISSING = object()
+
+
+class NotMapped(Exception):  # noqa: N818 - a name says what happened
+    """The mapping can't make a body of this change. The text names the event type and the pointer, never a value;
+    `field`: the change's field that is to blame.
+    """
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeContent:
+    """What a mapping sees of a change."""
+
+    entity_type: str
+    entity_id: str
+    event_type: str
+    payload: Mapping[str, Any]
+    change_id: int = 0
+    idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """`mapping`: name and version of the mapping that made `body`. `state_hash`: equal for changes of one key after
+    which OldHost has the same state, by the same mapping; no-ops are found by it.
+    """
+
+    body: bytes
+    mapping: str
+    state_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One value of a body. `place`: the names that lead to it; `pointer`: where it is in the change; empty: it is
+    `constant`. `required`: without it the change is invalid; else it is left out.
+    """
+
+    place: tuple[str, ...]
+    pointer: str = ""
+    constant: Any = None
+    required: bool = True
+
+    @property
+    def is_of_state(self) -> bool:
+        """Whether it says something about the entity's state."""
+        return not self.pointer or tokens_of(self.pointer)[0] not in _IDENTITY
+
+
+# None: the envelope.
+Rule = tuple[Output, ...] | None
+
+
+@dataclass(frozen=True)
+class HostMapping:
+    """`rules`: by event type, or `event type/entity type`; `*` is any event type. `label`: name and version."""
+
+    name: str
+    version: str
+    rules: Mapping[str, Rule]
+
+    @cached_property
+    def label(self) -> str:
+        return f"{self.name}/{self.version}"
+
+    @cached_property
+    def _by(self) -> list[str]:
+        """With the content, lest a version that was given twice make a no-op of another state."""
+        return [self.label, version_of(self.rules)]
+
+    def encode(self, change: ChangeContent) -> Encoded:
+        """Raises NotMapped."""
+        outputs = self.rule(change.event_type, change.entity_type)
+        if outputs is None:
+            # The envelope of every mapping gives the same state.
+            return Encoded(_envelope(change), self.label, payload_hash(change.payload))
+        values = [(output, self._value(change, output)) for output in outputs]
+        given = [(output, value) for output, value in values if value is not _MISSING]
+        state = _body([(output, value) for output, value in given if output.is_of_state])
+        return Encoded(_compact(_body(given)), self.label, payload_hash({"by": self._by, "body": state}))
+
+    def check(self, change: ChangeContent) -> None:
+        """Raises NotMapped for what `encode` refuses, and for a body that OldHost would refuse."""
+        if too_large(self.encode(change).body):
+            why = f"by mapping {self.label} its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes"
+            raise NotMapped(f"payload is too large: {why}", "payload")
+
+    def rule(self, event_type: str, entity_type: str) -> Rule:
+        """The most special one for them. Raises NotMapped if there is none."""
+        for key in (f"{event_type}/{entity_type}", event_type, f"{ANY}/{entity_type}", ANY):
+            if key in self.rules:
+                return self.rules[key]
+        why = f"has no rule for event type {event_type} of {entity_type}"
+        raise NotMapped(f"mapping {self.label} {why}", "event_type")
+
+    def _value(self, change: ChangeContent, output: Output) -> Any:
+        if not output.pointer:
+            return output.constant
+        source, *rest = tokens_of(output.pointer)
+        found = getattr(change, source)
+        for token in rest:
+            found = _step(found, token)
+        if found is _MISSING and output.required:
+            field = ".".join((source, *rest))
+            why = f"mapping {self.label} needs {output.pointer} for event type {change.event_type}"
+            raise NotMapped(f"{field} is missing: {why}", field)
+        return found
+
+
+OLDHOST = HostMapping(ENVELOPE, "1", {ANY: None})
+
+
+def payload_hash(payload: Mapping[str, Any]) -> bytes:
+    """Equal for equal JSON values."""
+    canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode("ascii")).digest()
+
+
+def too_large(body: bytes) -> bool:
+    """Whether OldHost would reject it as malformed (over 64 KiB)."""
+    return len(body) > HOST_BODY_BYTES_MAX
+
+
+@lru_cache(maxsize=1024)
+def tokens_of(pointer: str) -> tuple[str, ...]:
+    """The names of a JSON pointer that begins with `/`."""
+    return tuple(token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/"))
+
+
+def _step(value: Any, token: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(token, _MISSING)
+    if isinstance(value, list) and _INDEX.fullmatch(token) and int(token) < len(value):
+        return value[int(token)]
+    return _MISSING
+
+
+def _body(values: list[tuple[Output, Any]]) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    for output, value in values:
+        *parents, name = output.place
+        inner = body
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = value
+    return body
+
+
+def _compact(operation: dict[str, Any]) -> bytes:
+    return json.dumps(operation, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+
+
+def _envelope(change: ChangeContent) -> bytes:
+    """The operation as docs/protocol.md shows it.
+
+    For a unit the payload's fields stand at the top level too; they never overwrite the page's own names.
+    """
+    operation: dict[str, Any] = {
+        "entity_type": change.entity_type,
+        "entity_id": change.entity_id,
+        "event_type": change.event_type,
+        "payload": change.payload,
+        "event_id": change.change_id,
+        "idempotency_key": change.idempotency_key,
+    }
+    if change.entity_type == UNIT:
+        lifted = {name: value for name, value in change.payload.items() if name not in RESERVED_NAMES}
+        operation |= {"unit_id": change.entity_id, **lifted}
+    return _compact(operation)
+
+
+# ------------------------------------------------------------------------------------------------------------ as stored
+
+
+def to_text(mapping: HostMapping) -> str:
+    """The mapping as the database keeps it; `from_text` reads it."""
+    named = {"name": mapping.name, "version": mapping.version}
+    return json.dumps(named | {"rules": _rules(mapping.rules)}, separators=(",", ":"))
+
+
+@lru_cache(maxsize=64)
+def from_text(text: str) -> HostMapping:
+    """The mapping that `to_text` wrote."""
+    read = json.loads(text)
+    rules: dict[str, Rule] = {}
+    for key, outputs in read["rules"].items():
+        rules[key] = None if outputs is None else tuple(Output(tuple(place), *rest) for place, *rest in outputs)
+    return HostMapping(read["name"], read["version"], rules)
+
+
+def version_of(rules: Mapping[str, Rule]) -> str:
+    """A version by the rules' content: a short hash."""
+    return hashlib.sha256(json.dumps(_rules(rules)).encode()).hexdigest()[:12]
+
+
+def _rules(rules: Mapping[str, Rule]) -> dict[str, Any]:
+    return {
+        key: None
+        if outputs is None
+        else [[output.place, output.pointer, output.constant, output.required] for output in outputs]
+        for key, outputs in rules.items()
+    }

@@ -1,0 +1,176 @@
+"""The file of a mapping (TOML): checked as a whole, and every mistake is named with its line and key.
+
+name = "rooms"                       # with the version it is stored beside each operation's bytes
+version = "3"                        # may be absent: then a hash of the rules
+[rules.unit_status_changed]          # or "event/entity type", or "*" for every other event type
+fields = { unit_id = "/entity_id", status = "/payload/status", "/by/key" = "/idempotency_key" }
+constants = { system = "front desk" }
+optional = ["status"]                # left out where the change has none; a change without another one is refused
+[rules."*"]
+preset = "oldhost"                   # the envelope of docs/protocol.md
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oldhost_sync.fields.json_text import check_json
+from oldhost_sync.fields.scalar import InvalidField
+from oldhost_sync.oldhost.mapping import ENVELOPE, OLDHOST, SOURCES, HostMapping, Output, Rule, tokens_of, version_of
+from oldhost_sync.policy.limits import NAME_PATTERN
+
+# More is a mistake: a body has 64 KiB, and an entity some dozen event types.
+FILE_BYTES_MAX = 64 * 1024
+RULES_MAX = 200
+OUTPUTS_MAX = 100
+DEPTH_MAX = 8
+CONSTANT_BYTES_MAX = 4 * 1024
+MISTAKES_SHOWN = 20
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+_KEY = re.compile(rf"(\*|{NAME_PATTERN})(/{NAME_PATTERN})?")
+_POINTER = re.compile(r"(/([^/~]|~[01])+)+")
+
+Path_ = tuple[str, ...]
+
+
+class MappingError(ValueError):
+    """The file can't be read, or has mistakes; the message names each."""
+
+
+def read_mapping(path: Path) -> HostMapping:
+    """Raises MappingError."""
+    try:
+        with path.open("rb") as opened:
+            raw = opened.read(FILE_BYTES_MAX + 1)
+        text = raw.decode("utf-8")
+        content = tomllib.loads(text)
+    except OSError as error:
+        raise MappingError(f"{path} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise MappingError(f"{path} is not UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise MappingError(f"{path}: {str(error) or 'it nests too deeply'}") from None
+    if len(raw) > FILE_BYTES_MAX:
+        raise MappingError(f"{path} is over {FILE_BYTES_MAX} bytes")
+    mistakes = list(_mistakes(content))
+    if mistakes:
+        lines = [f"{path} line {line_of(text, key)}: {'.'.join(key)}: {why}" for key, why in mistakes[:MISTAKES_SHOWN]]
+        raise MappingError("; ".join(lines))
+    rules = {key: _rule(rule) for key, rule in content["rules"].items()}
+    return HostMapping(content["name"], content.get("version", version_of(rules)), rules)
+
+
+def line_of(text: str, key: Path_) -> int:
+    """The line where `key` begins, or its table if it is absent: the first lines that have it, less those that are
+    complete without it.
+    """
+    lines = text.splitlines(keepends=True)
+    complete = 0
+    for count in range(1, len(lines) + 1):
+        try:
+            read: Any = tomllib.loads("".join(lines[:count]))
+        except tomllib.TOMLDecodeError:
+            continue  # within a value of several lines
+        for name in key:
+            read = read.get(name) if isinstance(read, dict) else None
+        if read is not None:
+            return complete + 1
+        complete = count
+    return line_of(text, key[:-1]) if len(key) > 1 else 1
+
+
+def _mistakes(content: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    yield from (((key,), "is not a key of this file") for key in content.keys() - {"name", "version", "rules"})
+    for key in ("name", "version"):
+        value = content.get(key, None if key == "name" else "1")
+        if not isinstance(value, str) or not _NAME.fullmatch(value):
+            yield (key,), "must be text of 1 to 32 letters, digits, or . _ -"
+    if content.get("name") == ENVELOPE:
+        yield ("name",), f"{OLDHOST.name!r} is the preset's name"
+    rules = content.get("rules")
+    if not isinstance(rules, dict) or not 1 <= len(rules) <= RULES_MAX:
+        yield ("rules",), f"must be a table of 1 to {RULES_MAX} rules"
+        return
+    for key, rule in rules.items():
+        place = ("rules", key)
+        if not _KEY.fullmatch(key):
+            yield place, "must be an event type, * or event type/entity type"
+        if isinstance(rule, dict):
+            yield from ((place + tuple(inner), why) for inner, why in _mistakes_of_rule(rule))
+        else:
+            yield place, "must be a table"
+
+
+def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    allowed = {"preset"} if "preset" in rule else {"fields", "constants", "optional"}
+    yield from (((key,), "is not a key of this rule") for key in rule.keys() - allowed)
+    if rule.get("preset", ENVELOPE) != ENVELOPE:
+        yield ("preset",), f"must be {ENVELOPE!r}"
+    if "preset" in rule:
+        return
+    tables = {key: rule.get(key, {}) for key in ("fields", "constants")}
+    wrong = [key for key, table in tables.items() if not isinstance(table, dict)]
+    yield from (((key,), "must be a table") for key in wrong)
+    if wrong:
+        return
+    names = [(key, name) for key, table in tables.items() for name in table]
+    if not 1 <= len(names) <= OUTPUTS_MAX:
+        yield (), f"must have 1 to {OUTPUTS_MAX} fields and constants"
+    yield from _mistakes_of_names(names)
+    for name, pointer in tables["fields"].items():
+        if why := _wrong_pointer(pointer):
+            yield ("fields", name), why
+    for name, value in tables["constants"].items():
+        if why := _wrong_constant(value):
+            yield ("constants", name), why
+    optional = rule.get("optional", [])
+    if not isinstance(optional, list) or any(name not in tables["fields"] for name in optional):
+        yield ("optional",), "must be a list of names of `fields`"
+
+
+def _mistakes_of_names(names: list[tuple[str, str]]) -> Iterator[tuple[Path_, str]]:
+    seen: dict[Path_, str] = {}
+    for key, name in names:
+        place = _place(name)
+        if not name or (name.startswith("/") and (not _POINTER.fullmatch(name) or len(place) > DEPTH_MAX)):
+            yield (key, name), f"must be a name, or a JSON pointer of at most {DEPTH_MAX} names"
+        elif any(place[: len(other)] == other or other[: len(place)] == place for other in seen):
+            yield (key, name), "has the place of another output"
+        seen[place] = name
+
+
+def _wrong_pointer(pointer: object) -> str:
+    if not isinstance(pointer, str) or not _POINTER.fullmatch(pointer):
+        return "must be a JSON pointer into the change, such as /payload/status"
+    source, *rest = tokens_of(pointer)
+    if source not in SOURCES:
+        return f"must begin with one of {', '.join('/' + each for each in SOURCES)}"
+    if len(rest) > DEPTH_MAX:
+        return f"has more than {DEPTH_MAX} names"
+    return "" if not rest or source == "payload" else f"/{source} has no parts"
+
+
+def _wrong_constant(value: object) -> str:
+    try:
+        check_json("it", value, DEPTH_MAX)
+    except InvalidField as error:
+        return str(error)
+    return "" if len(json.dumps(value)) <= CONSTANT_BYTES_MAX else f"is over {CONSTANT_BYTES_MAX} bytes of JSON"
+
+
+def _rule(rule: dict[str, Any]) -> Rule:
+    if "preset" in rule:
+        return None
+    optional = rule.get("optional", [])
+    found = [Output(_place(name), at, None, name not in optional) for name, at in rule.get("fields", {}).items()]
+    return (*found, *(Output(_place(name), "", value) for name, value in rule.get("constants", {}).items()))
+
+
+def _place(name: str) -> Path_:
+    return tokens_of(name) if name.startswith("/") else (name,)
