@@ -28,6 +28,8 @@ from oldhost_sync.credentials import (
 from oldhost_sync.host_settings import FILES, TIMING, HostSettings, RequestTimeout, SettleTime, Span, Turns, Wait
 from oldhost_sync.hosts_file import HostInFile, read_hosts
 from oldhost_sync.oldhost.address import SHAPE, has_credentials, parse_address
+from oldhost_sync.oldhost.mapping import HostMapping
+from oldhost_sync.oldhost.mapping_file import MappingError, read_mapping
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN
 from oldhost_sync.policy.rules.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
@@ -103,6 +105,11 @@ class Settings(BaseSettings):
     )
     host: str = Field(
         default="oldhost", pattern=f"^{limits.NAME_PATTERN}$", description="Name of the host this writer serves"
+    )
+    mapping_file: Path | None = Field(
+        default=None,
+        description="How changes become operations, TOML; `migrate` checks and installs it. Empty: what is installed "
+        "stays, at first OldHost's own form",
     )
     debounce_seconds: Wait = Field(default=120.0, description="How long an LWW key must be quiet before it is sent")
     max_wait_seconds: Wait = Field(
@@ -343,6 +350,15 @@ class Settings(BaseSettings):
         if urls[self.host] is None:
             raise SettingsError(f"SYNC_OLDHOST_URL is not set: {SHAPE}")
         return {host: url for host, url in urls.items() if url is not None}
+
+    def mappings(self) -> dict[str, HostMapping]:
+        """By host, the mapping to be installed; none: what is installed stays. SettingsError names its mistakes."""
+        if self.mapping_file is None:
+            return {}
+        try:
+            return dict.fromkeys(self.hosts(), read_mapping(self.mapping_file))
+        except MappingError as error:
+            raise SettingsError(f"SYNC_MAPPING_FILE: {error}") from None
 
     def hosts(self) -> tuple[str, ...]:
         """SYNC_HOST first, then the others that are served. SettingsError when only the others have addresses: changes

@@ -99,6 +99,7 @@ def upgrade() -> None:
         sa.Column("change_id", sa.BigInteger(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("body", mysql.MEDIUMBLOB(), nullable=False),
+        sa.Column("mapping", sa.String(length=80), nullable=True),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("sends", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("created_at", MOMENT, server_default=NOW, nullable=False),
@@ -132,6 +133,7 @@ def upgrade() -> None:
         sa.Column("change_id", sa.BigInteger(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("body", mysql.MEDIUMBLOB(), nullable=False),
+        sa.Column("mapping", sa.String(length=80), nullable=True),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("sends", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("created_at", MOMENT, server_default=NOW, nullable=False),
@@ -526,6 +528,17 @@ def upgrade() -> None:
         if_not_exists=True,
     )
     op.create_table(
+        "host_mappings",
+        sa.Column("host", _id(64), nullable=False),
+        sa.Column("label", sa.String(length=80), nullable=False),
+        sa.Column("definition", mysql.MEDIUMTEXT(), nullable=False),
+        sa.Column("installed_at", MOMENT, server_default=NOW, nullable=False),
+        sa.PrimaryKeyConstraint("host"),
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+        if_not_exists=True,
+    )
+    op.create_table(
         "alerts",
         sa.Column("id", sa.BigInteger(), autoincrement=True, nullable=False),
         sa.Column("host", _id(64), nullable=False),
@@ -624,6 +637,7 @@ def downgrade() -> None:
     op.drop_table("condition_lists", if_exists=True)
     op.drop_table("alert_events", if_exists=True)
     op.drop_table("alerts", if_exists=True)
+    op.drop_table("host_mappings", if_exists=True)
     op.drop_table("event_rules", if_exists=True)
     op.drop_table("resyncs", if_exists=True)
     op.drop_table("submitted_keys", if_exists=True)

@@ -60,6 +60,8 @@ def show(
     number = "–" if fate.change_id is None else str(fate.change_id)
     out.print(f"{fate.state}  {named}  change {number}  {fate.priority_class or ''}", markup=False)
     out.print(f"key {fate.idempotency_key}", markup=False, soft_wrap=True)
+    if fate.mapping is not None:
+        out.print(f"bytes by mapping {fate.mapping}", markup=False)
     if fate.unconfirmed:
         out.print("unconfirmed: no answer of OldHost says that it has it")
     if fate.unsure:

@@ -61,8 +61,11 @@ def migrate() -> None:
     from oldhost_sync.store.schema_migration import migrate as upgrade
 
     config = settings()
-    revision = upgrade(config.need_database_url(), config.hosts())
+    mappings = config.mappings()
+    revision = upgrade(config.need_database_url(), config.hosts(), mappings)
     console().print(f"The schema is at revision {revision}.")
+    for host, mapping in mappings.items():
+        console().print(f"The operations of {host} are made by mapping {mapping.label}.", markup=False)
 
 
 def simulator(context: typer.Context) -> None:

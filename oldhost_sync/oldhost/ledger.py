@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from oldhost_sync.oldhost.mapping import Encoded
 from oldhost_sync.oldhost.wire import Applied, Malformed, Rejected, Said
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, PriorityClass
 
@@ -26,7 +27,9 @@ Definite = Applied | Rejected | Malformed
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """An operation that holds a nonce. `sends`: how often it may have reached OldHost before now."""
+    """An operation that holds a nonce. `sends`: how often it may have reached OldHost before now. `mapping`: what made
+    its body; `state_hash`: of the state that OldHost has after it, empty: unknown.
+    """
 
     nonce: int
     change_id: int
@@ -37,20 +40,24 @@ class Reserved:
     event_type: str
     priority_class: PriorityClass
     sends: int = 0
+    mapping: str = ""
+    state_hash: bytes = b""
 
     @staticmethod
-    def of(change: Any, *, nonce: int, body: bytes, sends: int) -> Reserved:
+    def of(change: Any, encoded: Encoded, *, nonce: int, sends: int) -> Reserved:
         """`change`: any object with a change's columns, such as a database row."""
         return Reserved(
             nonce=nonce,
             change_id=change.change_id,
             idempotency_key=change.idempotency_key,
-            body=body,
+            body=encoded.body,
             entity_type=change.entity_type,
             entity_id=change.entity_id,
             event_type=change.event_type,
             priority_class=PriorityClass(change.priority_class),
             sends=sends,
+            mapping=encoded.mapping,
+            state_hash=encoded.state_hash,
         )
 
 

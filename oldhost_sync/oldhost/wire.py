@@ -24,8 +24,6 @@ from typing import Any, TypeVar
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
-
 # No ban and no pause is longer; a larger number is garbage. We ask far more often anyway.
 RETRY_AFTER_SECONDS_MAX = 86_400.0
 # The ledger stores nonces as BIGINT (up to 2^63 - 1) and must be able to continue counting from OldHost's number. A
@@ -34,8 +32,6 @@ NONCE_MAX = 2**62
 # A number that is out of range may have thousands of digits.
 SAID_LENGTH_MAX = 40
 REASON_LENGTH_MAX = 512
-UNIT = "unit"
-RESERVED_NAMES = ("entity_type", "entity_id", "event_type", "payload", "event_id", "idempotency_key", "unit_id")
 # Head and body of a response, with what comes before them. The protocol's longest answer has some hundred bytes; a
 # proxy's HTML error page still fits.
 RESPONSE_BYTES_MAX = 64 * 1024
@@ -199,38 +195,6 @@ def encode_ask(target: Target = OLDHOST) -> bytes:
         f"GET {target.base}/oldhost/expected-nonce HTTP/1.1\r\n{target.fields}Accept: application/json\r\n"
         "Cache-Control: no-cache\r\n\r\n"  # an answer from a cache would be too old to decide on
     ).encode("ascii")
-
-
-def operation_body(
-    *,
-    entity_type: str,
-    entity_id: str,
-    event_type: str,
-    payload: Mapping[str, Any],
-    change_id: int,
-    idempotency_key: str,
-) -> bytes:
-    """The operation as docs/protocol.md shows it.
-
-    For a unit the payload's fields stand at the top level too; they never overwrite the page's own names.
-    """
-    operation: dict[str, Any] = {
-        "entity_type": entity_type,
-        "entity_id": entity_id,
-        "event_type": event_type,
-        "payload": payload,
-        "event_id": change_id,
-        "idempotency_key": idempotency_key,
-    }
-    if entity_type == UNIT:
-        lifted = {name: value for name, value in payload.items() if name not in RESERVED_NAMES}
-        operation |= {"unit_id": entity_id, **lifted}
-    return json.dumps(operation, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
-
-
-def too_large(body: bytes) -> bool:
-    """Whether OldHost would reject it as malformed (over 64 KiB)."""
-    return len(body) > HOST_BODY_BYTES_MAX
 
 
 # --------------------------------------------------------------------------------------------------------- reading

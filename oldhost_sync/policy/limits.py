@@ -29,6 +29,8 @@ HOST_BODY_BYTES_MAX = 64 * 1024
 ENVELOPE_BYTES_MAX = 4 * 1024
 # Measured as compact JSON with everything beyond ASCII escaped (its longest form).
 PAYLOAD_BYTES_MAX = 30 * 1024
+# A mapping's name and version of 32 characters each, with a slash.
+MAPPING_LENGTH_MAX = 80
 
 # MariaDB's JSON functions stop at 32 levels; the shadow's state and the body of an operation add two levels.
 DATABASE_JSON_DEPTH_MAX = 32

@@ -195,7 +195,7 @@ class Stack:
         self.tell("Migrating the database")
         from oldhost_sync.store.schema_migration import migrate  # slow to import, and needed once
 
-        migrate(self.addresses.migration_url, hosts=self.settings.hosts())
+        migrate(self.addresses.migration_url, hosts=self.settings.hosts(), mappings=self.settings.mappings())
 
     def _is_migrated(self) -> bool:
         engine = create_engine(self.addresses.database_url, pool_size=1)

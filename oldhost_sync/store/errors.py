@@ -12,6 +12,7 @@ StoreError
 ├── CommitUncertain       the network; look it up by its unique key first (it may have been committed)
 ├── UnsuitableServer      the platform; no, not before the server is set up as the message says
 ├── SchemaTooOld          the platform; no, not before `oldhost-sync migrate` ran
+├── MappingVersionTaken   the operator; no, not under this version
 ├── TransactionNeeded     the caller; no, not on a connection in autocommit mode
 ├── UnknownHost           who named it; no, not under this name
 ├── UnknownName           the operator; no, not under this name
@@ -95,6 +96,10 @@ class UnknownHost(StoreError):
 
 class UnknownName(StoreError):
     """Nothing has this name; the message says what was looked for."""
+
+
+class MappingVersionTaken(StoreError):
+    """The host has another mapping of this name and version; the message says what to do."""
 
 
 class TransactionNeeded(StoreError):

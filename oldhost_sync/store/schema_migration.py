@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from alembic import command
@@ -21,9 +22,12 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 import oldhost_sync
+from oldhost_sync.oldhost.mapping import HostMapping
 from oldhost_sync.store.engine import check_server, create_engine, needed_revision
 from oldhost_sync.store.errors import LOCK_WAIT_TIMEOUT, TransactionContended, error_code, translate
 from oldhost_sync.store.intake.rules import seed_rules
+from oldhost_sync.store.mappings import install_mapping
+from oldhost_sync.store.transactions import lock_wait
 
 logger = logging.getLogger(__name__)
 
@@ -37,19 +41,23 @@ PAUSE_SECONDS = 2.0
 DEFAULT_HOST = "oldhost"
 
 
-def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
-    """Upgrade the schema to the newest revision and write the default event rules of `hosts`; returns the revision.
+def migrate(
+    database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,), mappings: Mapping[str, HostMapping] | None = None
+) -> str:
+    """Upgrade the schema to the newest revision, write the default event rules of `hosts`, and install `mappings`, by
+    host; returns the revision.
 
     A schema that is newer than this release's is not changed: this release works with it, and going back to this
     release must not fail here.
 
-    Raises UnsuitableServer, DatabaseUnavailable, or TransactionContended when another migration holds the lock.
+    Raises UnsuitableServer, DatabaseUnavailable, MappingVersionTaken, or TransactionContended when another migration
+    holds the lock.
     """
     engine = create_engine(database_url, pool_size=1, statement_seconds=STATEMENT_SECONDS)
     try:
         check_server(engine)
         with engine.connect() as connection:
-            return _migrate_locked(connection, hosts)
+            return _migrate_locked(connection, hosts, mappings or {})
     except DBAPIError as error:
         known = translate(error)
         if known is None:
@@ -59,7 +67,7 @@ def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
         engine.dispose()
 
 
-def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
+def _migrate_locked(connection: Connection, hosts: Sequence[str], mappings: Mapping[str, HostMapping]) -> str:
     name = "oldhost-sync:migrate:" + str(connection.execute(text("SELECT LEFT(SHA1(DATABASE()), 16)")).scalar_one())
     is_locked = connection.execute(
         text("SELECT GET_LOCK(:name, :wait)"), {"name": name, "wait": LOCK_WAIT_SECONDS}
@@ -77,26 +85,30 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
         if revision > needed_revision():
             logger.warning("the schema is newer than this release's %s: it stays as it is", needed_revision())
         else:
-            _upgrade(connection, config)
+            connection.execute(text("SET SESSION lock_wait_timeout = :seconds"), {"seconds": TABLE_WAIT_SECONDS})
+            connection.commit()
+            _retried(connection, lambda: command.upgrade(config, "head"))
         for host in hosts:
             seed_rules(connection, host)
         connection.commit()
+        for host, mapping in mappings.items():
+            _retried(connection, partial(install_mapping, connection, host, mapping))
         return max(revision, needed_revision())
     finally:
         connection.rollback()
         connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})
 
 
-def _upgrade(connection: Connection, config: Config) -> None:
-    """Upgrade step by step. A step that waits for other transactions blocks all that come after it, so it waits at most
-    a second, and is tried again after a pause in which they can run.
+def _retried(connection: Connection, step: Callable[[], object]) -> None:
+    """A step that waits for other transactions blocks all that come after it, so it waits at most a second, and is
+    tried again after a pause in which they can run.
     """
     until = time.monotonic() + LOCK_WAIT_SECONDS
-    connection.execute(text("SET SESSION lock_wait_timeout = :seconds"), {"seconds": TABLE_WAIT_SECONDS})
-    connection.commit()
     while True:
         try:
-            command.upgrade(config, "head")
+            with lock_wait(connection, TABLE_WAIT_SECONDS):
+                step()
+            connection.commit()
         except DBAPIError as error:
             if error_code(error) != LOCK_WAIT_TIMEOUT:
                 raise

@@ -232,6 +232,15 @@ event_rules = table(
     one_of("ck_event_rules_priority_class", "priority_class", *CLASSES),
 )
 
+# How each host's changes become bodies (store/mappings.py). `label`: name and version; `definition`: the rules.
+host_mappings = table(
+    "host_mappings",
+    by_host(),
+    Column("label", String(limits.MAPPING_LENGTH_MAX), nullable=False),
+    Column("definition", mysql.MEDIUMTEXT, nullable=False),
+    stamp("installed_at"),
+)
+
 # The active relay of each host. The lease is for efficiency only; two relays are safe (signals are idempotent).
 relay_lease = table(
     "relay_lease",
@@ -293,6 +302,8 @@ def _request_columns() -> list[Any]:
         Column("change_id", BigInteger, nullable=False),
         Column("epoch", BigInteger, nullable=False),
         Column("body", mysql.MEDIUMBLOB, nullable=False),
+        # Name and version of the mapping that made the body.
+        Column("mapping", String(limits.MAPPING_LENGTH_MAX)),
         Column("status", String(16), nullable=False),
         Column("sends", Integer, nullable=False, server_default=text("0")),
         stamp("created_at"),

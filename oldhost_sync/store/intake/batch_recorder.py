@@ -72,6 +72,7 @@ from oldhost_sync.store.intake.shadow import (
     write_shadows,
 )
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
+from oldhost_sync.store.mappings import check_mapped, definition_of
 
 # ------------------------------------------------------------------------------------------------------------ the items
 
@@ -206,6 +207,14 @@ class KeysTaken(Exception):  # noqa: N818 - an event, not a mistake
     def __init__(self, keys: Sequence[str]) -> None:
         super().__init__("keys are taken")
         self.keys = keys
+
+
+class NotAllMapped(Exception):  # noqa: N818 - an event, not a mistake
+    """The mapping makes no operation of these changes."""
+
+    def __init__(self, by_key: Mapping[str, InvalidChange]) -> None:
+        super().__init__("not mapped")
+        self.by_key = by_key
 
 
 class BatchKeys:
@@ -377,6 +386,8 @@ def record_groups(connection: Connection, host: str, groups: Sequence[Group], wa
             recorder.keys.learn(taken.keys)
         except StatesTooLarge as error:
             recorder.too_large |= error.entities
+        except NotAllMapped as error:
+            recorder.not_mapped |= error.by_key
     raise TransactionContended(
         f"other requests used keys of this batch while it was recorded, {limits.BATCH_DECISIONS_MAX} times in a row"
     )
@@ -397,6 +408,9 @@ class _BatchRecorder:
         self._waits = waits
         self._lock_wait = "" if waits is LockWaits.FOR_ALL else NO_WAIT
         self.keys = BatchKeys(connection, host, self._lock_wait)
+        # By key, the changes that the host's mapping makes no operation of. Found once their keys are known to be new:
+        # a known key gets its first answer, whatever the mapping is by now.
+        self.not_mapped: dict[str, InvalidChange] = {}
         # The entities whose states can't take their changes of this batch.
         self.too_large: set[Entity] = set()
 
@@ -455,12 +469,27 @@ class _BatchRecorder:
         self._connection.exec_driver_sql(lock_wait + shadow.lock_rows(len(entities)), values)
 
     def _decide(self, group: Group) -> Decision:
-        decision = decide(group, self.keys.first_answer)
+        decision = decide(group, lambda change: self.keys.first_answer(change) or self._not_mapped(change))
         if group.entity not in self.too_large or not decision.new:
             return decision
         first, *others = (index for index, _ in decision.new)
         refused: dict[int, Result] = {first: state_too_large(), **{index: EntityRefused(first) for index in others}}
         return Decision(decision.results | refused, [])
+
+    def _not_mapped(self, change: Acceptable) -> InvalidChange | None:
+        return self.not_mapped.get(change.idempotency_key)
+
+    def _check_mapped(self, changes: Sequence[Acceptable]) -> None:
+        """Raises NotAllMapped."""
+        definition = definition_of(self._connection, self._host, locking=self._waits is LockWaits.FOR_ALL)
+        refused: dict[str, InvalidChange] = {}
+        for change in changes:
+            try:
+                check_mapped(definition, change)
+            except InvalidChange as error:
+                refused[change.idempotency_key] = error
+        if refused:
+            raise NotAllMapped(refused)
 
     def _write(self, decisions: Sequence[Decision]) -> dict[int, Result]:
         new = sorted((item for decision in decisions for item in decision.new), key=lambda item: item[0])
@@ -468,6 +497,7 @@ class _BatchRecorder:
             return {}
         if self._waits is not LockWaits.FOR_ALL:
             self.keys.take([change for _, change in new])
+        self._check_mapped([change for _, change in new])
         later = self.keys.later
         at_once = [change for _, change in new if change.idempotency_key not in later]
         results: dict[str, RecordedChange] = {}

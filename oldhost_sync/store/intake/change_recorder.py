@@ -43,6 +43,7 @@ from oldhost_sync.store.errors import DUPLICATE_KEY, NULL_REFUSED, IdempotencyCo
 from oldhost_sync.store.intake.rules import default_class
 from oldhost_sync.store.intake.shadow import UNIT, shadow_of, unless_autocommit, write_shadow
 from oldhost_sync.store.intake.validation import Acceptable, accept, canonical_json
+from oldhost_sync.store.mappings import DEFINITION, check_mapped
 from oldhost_sync.store.outbox.outstanding_changes import as_ref
 from oldhost_sync.store.outbox.pending_fates import JOIN_PENDING, fate_columns
 from oldhost_sync.store.tables import outbox_events, scheduled_changes
@@ -62,13 +63,14 @@ _INSERT_CHANGE = (
     "(SELECT priority_class FROM event_rules WHERE host = %s AND event_type = %s), "
     # NULL, which the column refuses, for a host without any rule: it is not registered.
     "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN %s END), UTC_TIMESTAMP(6)) "
-    "RETURNING id, created_at, priority_class"
+    f"RETURNING id, created_at, priority_class, {DEFINITION}"
 )
 # Not INSERT … SELECT: its lock on the table's ids would delay the others, who then get error 1467.
 _INSERT_SCHEDULED = (
     f"{INSERT_SCHEDULED}({_SUBMITTED_VALUES}, "
     "IF(%s > UTC_TIMESTAMP(6), %s, NULL), "
-    "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN UTC_TIMESTAMP(6) END) RETURNING id, created_at"
+    "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN UTC_TIMESTAMP(6) END) "
+    f"RETURNING id, created_at, {DEFINITION}"
 )
 _TAKE_KEY = (
     f"INSERT INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES (%s, %s, {unless_autocommit('%s')})"
@@ -137,9 +139,9 @@ def record_change(
 
     `payload`: a JSON object. Times have a time zone, and may be text (ISO 8601). Without a key, one is generated. Same
     key and same change: the first answer; same key and a different change: IdempotencyConflict. InvalidChange for a
-    change outside the limits; UnknownHost for a host that is not registered. The transaction stays usable after these.
-    TransactionNeeded for a connection in autocommit mode. Deadlocks are raised as the driver's errors: use
-    `run_in_transaction`.
+    change outside the limits, or one that the host's mapping makes no operation of; UnknownHost for a host that is not
+    registered. The transaction stays usable after these. TransactionNeeded for a connection in autocommit mode.
+    Deadlocks are raised as the driver's errors: use `run_in_transaction`.
     """
     require_connection(connection)
     change = accept(host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source)
@@ -213,9 +215,10 @@ def _write(connection: Connection, change: Acceptable, has_key: bool, lock_wait:
         connection.exec_driver_sql(lock_wait + shadow.lock, shadow.key_of(change.host, entity))
     if not has_key:
         _take_key(connection, change, lock_wait, scheduled=False)
-    row = connection.exec_driver_sql(lock_wait + _INSERT_CHANGE, _change_values(change)).one()
-    change_id, accepted_at, priority_class = row
-    if not has_key:
+    row = connection.exec_driver_sql(lock_wait + _INSERT_CHANGE, (*_change_values(change), change.host)).one()
+    change_id, accepted_at, priority_class, definition = row
+    if not has_key:  # one that was scheduled is accepted: if it can't be sent by now, it becomes a dead letter
+        check_mapped(definition, change)
         connection.exec_driver_sql(KEY_HAS_ROW, (change_id, change.host, change.idempotency_key))
     write_shadow(connection, change, change_id)
     return newly_recorded(change, change_id, priority_class, accepted_at)
@@ -245,19 +248,20 @@ def newly_recorded(change: Acceptable, change_id: int, priority_class: str, acce
 
 def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:
     """Schedule `change`; None when it is due already, by the database's clock, or its host is not registered."""
-    values = (*common_values(change), stored(change.not_before), stored(change.not_before), change.host)
+    values = (*common_values(change), stored(change.not_before), stored(change.not_before), change.host, change.host)
     try:
         with all_or_nothing(connection):
             _take_key(connection, change, "", scheduled=True)
-            row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one()
-            connection.exec_driver_sql(KEY_HAS_ROW, (row.id, change.host, change.idempotency_key))
+            scheduled_id, accepted_at, definition = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one()
+            check_mapped(definition, change)
+            connection.exec_driver_sql(KEY_HAS_ROW, (scheduled_id, change.host, change.idempotency_key))
     except IntegrityError as error:
         if error_code(error) == DUPLICATE_KEY:
             return _first_answer(connection, change, "")
         if error_code(error) == NULL_REFUSED:
             return None
         raise
-    return newly_scheduled(change, row.id, row.created_at)
+    return newly_scheduled(change, scheduled_id, accepted_at)
 
 
 def newly_scheduled(change: Acceptable, scheduled_id: int, accepted_at: datetime) -> RecordedChange:

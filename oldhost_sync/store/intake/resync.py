@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection, Row
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.policy.rules.resync import ENTITIES_AT_ONCE, WAITING_MAX, states_to_send
 from oldhost_sync.store.audit import record_act
-from oldhost_sync.store.errors import UnknownName
+from oldhost_sync.store.errors import InvalidChange, UnknownName
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import classes_of
 from oldhost_sync.store.intake.shadow import UNIT, lock_free_entity
@@ -238,16 +238,19 @@ def _record(connection: Connection, resync: Resync, entity: tuple[str, str], sta
     ids = []
     for event_type in still:
         digest = hashlib.sha256("\0".join((*entity, event_type)).encode()).hexdigest()
-        recorded = record_change(
-            connection,
-            host=resync.host,
-            entity_type=entity[0],
-            entity_id=entity[1],
-            event_type=event_type,
-            payload=shown[event_type],
-            idempotency_key=f"{resync.source}-{digest[:40]}",
-            source=resync.source,
-        )
+        try:
+            recorded = record_change(
+                connection,
+                host=resync.host,
+                entity_type=entity[0],
+                entity_id=entity[1],
+                event_type=event_type,
+                payload=shown[event_type],
+                idempotency_key=f"{resync.source}-{digest[:40]}",
+                source=resync.source,
+            )
+        except InvalidChange:
+            continue  # accepted by another mapping: by the one of now, it can't be sent
         ids += [] if recorded.change_id is None or recorded.duplicate else [recorded.change_id]
     return ids
 

@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.mappings import seed_mapping
 from oldhost_sync.store.tables import event_rules
 from oldhost_sync.store.transactions import lock_wait
 
@@ -96,9 +97,12 @@ def decide_rule(
 
 
 def seed_rules(connection: Connection, host: str) -> None:
-    """Write the defaults as rows, where an operator can see and change them; rows that exist stay as they are."""
+    """Write the defaults as rows, where an operator can see and change them, and the preset as the host's mapping; rows
+    that exist stay as they are.
+    """
     rows = [
         {"host": host, "event_type": event_type, "priority_class": priority_class.value}
         for event_type, priority_class in DEFAULT_RULES.items()
     ]
     connection.execute(insert(event_rules).prefix_with("IGNORE"), rows)
+    seed_mapping(connection, host)

@@ -14,9 +14,6 @@ locked, the fate is kept in `pending_fates` for a while.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -101,9 +98,9 @@ class Ending:
 
     @staticmethod
     def applied(change: Any) -> Ending:
-        """`change` with the `nonce` and the `body` that OldHost has applied."""
+        """`change` with the `nonce` that OldHost has applied, and the `state_hash` of what it has now."""
         ending = Ending.of(change, Outcome.APPLIED, nonce=change.nonce)
-        return replace(ending, payload_hash=hash_of_body(change.body))
+        return replace(ending, payload_hash=change.state_hash)
 
     @staticmethod
     def unconfirmed(change: Any) -> Ending:
@@ -146,17 +143,6 @@ def remember_applied(connection: Connection, host: str, ending: Ending) -> None:
     """Record OldHost's state of this key: later equal changes are no-ops, older ones are stale (trap 8)."""
     key = (host, ending.entity_type, ending.entity_id, ending.event_type)
     connection.exec_driver_sql(_REMEMBER, (*key, ending.change_id, ending.payload_hash, ending.nonce))
-
-
-def payload_hash(payload: Mapping[str, Any]) -> bytes:
-    """Equal for equal JSON values."""
-    canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(canonical.encode("ascii")).digest()
-
-
-def hash_of_body(body: bytes) -> bytes:
-    """The payload's hash, from the body of an operation."""
-    return payload_hash(json.loads(body)["payload"])
 
 
 def shortened(text: str | None) -> str | None:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable, check
 from oldhost_sync.oldhost.ledger import Answered, Reconciled, Reservation, Reserved, TakenOver, consumed
+from oldhost_sync.oldhost.mapping import OLDHOST, HostMapping
 from oldhost_sync.oldhost.wire import Applied, Said
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
 from oldhost_sync.store.errors import StoreError, is_the_values_fault
@@ -36,6 +37,7 @@ from oldhost_sync.store.ledger.reservation import (
     why_missing,
 )
 from oldhost_sync.store.ledger.statements import lock, lock_sending, write_sending
+from oldhost_sync.store.mappings import mapping_of
 from oldhost_sync.store.outbox.outstanding_changes import unix_ms
 from oldhost_sync.store.transactions import run_in_transaction
 
@@ -57,6 +59,7 @@ class MariaLedger:
         self._clock = clock
         self._host = host
         self._settle_ms = round(settle_time.total_seconds() * 1000)
+        self._mapping = OLDHOST
 
     # ---------------------------------------------------------------------------------------------- taking over
 
@@ -102,7 +105,7 @@ class MariaLedger:
         """Returns the text of a halt instead, if a change was lost: the halt must be committed before it is raised."""
         ledger = lock_sending(connection, self._host, epoch)
         statement = CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
-        rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
+        rows = connection.exec_driver_sql(statement, (self._host, self._host, *change_ids)).all()
         candidates = {row.id: Candidate.of(row) for row in rows}
         created = {change_id: row.ref.accepted_at_ms for change_id, row in candidates.items()}
         missing = [
@@ -115,12 +118,14 @@ class MariaLedger:
             other = candidates.pop(change_id, None)
             entries.older += [other.ref] if other is not None and other.outcome is None else []
         precedence, pauses = Precedence(connection, self._host, rows), Pauses(connection, self._host, ledger)
+        mapping = self._mapping_of(connection, rows[0].mapping_now) if rows else OLDHOST
         fresh: list[Reserved] = []
         binding: set[int] = set()
         for change_id in change_ids:
             nonce = ledger.next_nonce + len(fresh)
             candidate = candidates.get(change_id)
-            entry, ending = entry_of(change_id, candidate, nonce, partial(self._in_flight, connection, fresh))
+            in_flight = partial(self._in_flight, connection, fresh)
+            entry, ending = entry_of(change_id, candidate, nonce, mapping, in_flight)
             is_fresh = isinstance(entry, Reserved) and entry.nonce >= ledger.next_nonce
             # A no-op, too: an older change that the writer has not read yet would be sent after it.
             is_no_op = ending is not None and ending.outcome is Outcome.NO_OP
@@ -138,6 +143,12 @@ class MariaLedger:
             entries.append(entry)
         self._bind(connection, epoch, fresh, ledger.next_nonce)
         return entries
+
+    def _mapping_of(self, connection: Connection, label: str | None) -> HostMapping:
+        """The host's mapping, read anew only if it is another one than at the last reservation."""
+        if (label or OLDHOST.label) != self._mapping.label:
+            self._mapping = mapping_of(connection, self._host)
+        return self._mapping
 
     def _in_flight(self, connection: Connection, fresh: Sequence[Reserved], candidate: Candidate) -> bool:
         entity = (candidate.entity_type, candidate.entity_id)
@@ -172,7 +183,15 @@ class MariaLedger:
         values = [
             value
             for bound in fresh
-            for value in (self._host, bound.nonce, bound.idempotency_key, bound.change_id, epoch, bound.body)
+            for value in (
+                self._host,
+                bound.nonce,
+                bound.idempotency_key,
+                bound.change_id,
+                epoch,
+                bound.body,
+                bound.mapping,
+            )
         ]
         connection.exec_driver_sql(statement, tuple(values))
         moved = (next_nonce + len(fresh), self._host, epoch, next_nonce)

@@ -1,8 +1,8 @@
 """What a change gets when it is reserved: a nonce bound to its bytes, a fate that needs no nonce, or a wait for others.
 
 In this order: it holds a nonce in doubt → the same bytes again (trap 15) · it has a fate → that fate · older than what
-OldHost has for its key → STALE (trap 8) · equal to it, and nothing else of its entity was applied since → NO_OP · too
-large for OldHost → DEAD · else a fresh nonce.
+OldHost has for its key → STALE (trap 8) · equal to it, and nothing else of its entity was applied since → NO_OP · its
+mapping makes no body of it, or one that is too large for OldHost → DEAD · else a fresh nonce.
 
 A fresh nonce, or a NO_OP, only if nothing must reach OldHost before it: the rule against overtaking (I4). The writer
 sends each entity's changes in order, as far as it has them. Some are only in the database: those missed between the
@@ -31,11 +31,12 @@ from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.oldhost.errors import InvariantViolated
 from oldhost_sync.oldhost.ledger import Reserved
-from oldhost_sync.oldhost.wire import operation_body, too_large
+from oldhost_sync.oldhost.mapping import ChangeContent, Encoded, HostMapping, NotMapped, too_large
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
-from oldhost_sync.store.ledger.fates import Ending, payload_hash
+from oldhost_sync.store.ledger.fates import UNKNOWN, Ending
 from oldhost_sync.store.ledger.statements import LEDGER_ROW, LedgerRow
+from oldhost_sync.store.mappings import LABEL
 from oldhost_sync.store.outbox.outstanding_changes import DEAD, OUTSTANDING, REF, as_ref, oldest_of, unix_ms
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING, JOIN_PENDING, fate_columns
 from oldhost_sync.store.tables import outbox_events
@@ -62,6 +63,7 @@ class Candidate:
     request_status: str | None
     request_sends: int
     request_body: bytes | None
+    request_mapping: str | None
     ref: ChangeRef
 
     @staticmethod
@@ -79,12 +81,17 @@ class Candidate:
             request_status=row.status,
             request_sends=row.sends or 0,
             request_body=row.body,
+            request_mapping=row.mapping,
             ref=as_ref((row.id, row.priority_class, row.entity_type, row.entity_id, row.event_type, row.created_at)),
         )
 
 
 def entry_of(
-    change_id: int, candidate: Candidate | None, nonce: int, in_flight: Callable[[Candidate], bool]
+    change_id: int,
+    candidate: Candidate | None,
+    nonce: int,
+    mapping: HostMapping,
+    in_flight: Callable[[Candidate], bool],
 ) -> tuple[Reserved | ChangeResult, Ending | None]:
     """What `change_id` becomes, and the ending to record for it, if this decides one. `nonce`: the next free one.
 
@@ -93,18 +100,23 @@ def entry_of(
     if candidate is None:
         return ChangeResult(change_id, Outcome.DISCARDED.value, error="no such change in the outbox"), None
     if candidate.request_status == "SENT":
-        return _bound(candidate), None
+        return _bound(candidate, mapping), None
     if candidate.outcome is not None:
         return ChangeResult(change_id, candidate.outcome, candidate.nonce, candidate.error), None
     if candidate.request_status is not None:
         raise InvariantViolated(f"change {change_id} waits, yet has a nonce that is {candidate.request_status}")
-    ending = _needless(candidate, in_flight)
+    try:
+        encoded, why = (
+            mapping.encode(_change(candidate)),
+            f"its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes",
+        )
+    except NotMapped as error:
+        encoded, why = None, str(error)
+    ending = _needless(candidate, None if encoded is None else encoded.state_hash, in_flight)
     if ending is None:
-        body = _body(candidate)
-        if not too_large(body):
-            return Reserved.of(candidate, nonce=nonce, body=body, sends=0), None
-        too_long = f"its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes"
-        ending = Ending.of(candidate, Outcome.DEAD, error=too_long)
+        if encoded is not None and not too_large(encoded.body):
+            return Reserved.of(candidate, encoded, nonce=nonce, sends=0), None
+        ending = Ending.of(candidate, Outcome.DEAD, error=why)
     return ChangeResult(change_id, ending.outcome.value, error=ending.error), ending
 
 
@@ -124,7 +136,7 @@ def why_missing(change_id: int, created_at_ms: int | None) -> str:
     )
 
 
-def _needless(candidate: Candidate, in_flight: Callable[[Candidate], bool]) -> Ending | None:
+def _needless(candidate: Candidate, state_hash: bytes | None, in_flight: Callable[[Candidate], bool]) -> Ending | None:
     if candidate.priority_class is not PriorityClass.LWW or candidate.applied_change_id is None:
         return None
     if candidate.applied_change_id > candidate.change_id:
@@ -132,23 +144,26 @@ def _needless(candidate: Candidate, in_flight: Callable[[Candidate], bool]) -> E
         return Ending.of(candidate, Outcome.STALE, error=why)
     # An operation of another key may have written the same fields since then (such as a status by `checked_out`):
     # OldHost's state is what it last applied for the entity, of any event type.
-    is_equal = candidate.applied_hash == payload_hash(candidate.payload) and not candidate.other_applied_since
+    is_equal = candidate.applied_hash == state_hash and not candidate.other_applied_since
     if is_equal and not in_flight(candidate):
         return Ending.of(candidate, Outcome.NO_OP)
     return None
 
 
-def _bound(candidate: Candidate) -> Reserved:
+def _bound(candidate: Candidate, mapping: HostMapping) -> Reserved:
+    """The same bytes, whatever the mapping is by now."""
     if candidate.request_nonce is None or candidate.request_body is None:
         raise InvariantViolated(f"change {candidate.change_id} is bound, but has no nonce or no body")
-    return Reserved.of(
-        candidate, nonce=candidate.request_nonce, body=candidate.request_body, sends=candidate.request_sends
-    )
+    made_by = candidate.request_mapping or ""
+    # What another mapping's bytes mean is not known any more: the next change of the key is sent even if it is equal.
+    state_hash = mapping.encode(_change(candidate)).state_hash if made_by == mapping.label else UNKNOWN
+    encoded = Encoded(candidate.request_body, made_by, state_hash)
+    return Reserved.of(candidate, encoded, nonce=candidate.request_nonce, sends=candidate.request_sends)
 
 
-def _body(candidate: Candidate) -> bytes:
+def _change(candidate: Candidate) -> ChangeContent:
     named = ("entity_type", "entity_id", "event_type", "payload", "change_id", "idempotency_key")
-    return operation_body(**{name: getattr(candidate, name) for name in named})
+    return ChangeContent(**{name: getattr(candidate, name) for name in named})
 
 
 def is_new_loss(ledger: LedgerRow, change_id: int, accepted_at_ms: int) -> bool:
@@ -197,7 +212,8 @@ CANDIDATES = (
     f"{fate_columns('outcome', 'nonce', 'error')}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
     "EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = a.host "
     "AND n.entity_type = a.entity_type AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "
-    f"r.nonce AS request_nonce, r.status, r.sends, r.body, {OLDEST} FROM outbox_events o "
+    f"r.nonce AS request_nonce, r.status, r.sends, r.body, r.mapping, {LABEL} AS mapping_now, {OLDEST} "
+    "FROM outbox_events o "
     "LEFT JOIN applied_states a FORCE INDEX (PRIMARY) ON a.host = o.host AND a.entity_type = o.entity_type "
     "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
     f"{LEDGER_ROW}{JOIN_PENDING} WHERE o.host = %s AND o.id IN ({{ids}})"

@@ -113,9 +113,10 @@ BOUND_REFS = (
     "WHERE r.host = %s AND r.status = 'SENT' AND r.nonce >= %s ORDER BY r.nonce LIMIT %s"
 )
 INSERT_RESERVED = (
-    "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status, created_at) VALUES "
+    "INSERT INTO nonce_requests "
+    "(host, nonce, idempotency_key, change_id, epoch, body, mapping, status, created_at) VALUES "
 )
-RESERVED_VALUES = "(%s, %s, %s, %s, %s, %s, 'RESERVED', UTC_TIMESTAMP(6))"
+RESERVED_VALUES = "(%s, %s, %s, %s, %s, %s, %s, 'RESERVED', UTC_TIMESTAMP(6))"
 MARK_SENT = (
     "UPDATE nonce_requests SET status = 'SENT', epoch = %s, sent_at = UTC_TIMESTAMP(6), sends = sends + %s "
     "WHERE host = %s AND nonce = %s AND change_id = %s AND (status = 'SENT' OR (status = 'RESERVED' AND epoch = %s))"
@@ -147,8 +148,8 @@ CALLED_A_REPLAY = "called a replay at its first send"
 CALL_A_REPLAY = f"UPDATE nonce_requests SET answer = '{CALLED_A_REPLAY}' {_OF_THIS_SEND}"
 
 _KEPT = (
-    "host, nonce, idempotency_key, change_id, epoch, body, status, sends, created_at, sent_at, completed_at, answer, "
-    "said_status, said_send, said_used, refused"
+    "host, nonce, idempotency_key, change_id, epoch, body, mapping, status, sends, created_at, sent_at, completed_at, "
+    "answer, said_status, said_send, said_used, refused"
 )
 ARCHIVE = (
     f"INSERT INTO nonce_requests_archive ({_KEPT}, archived_at, reason) "

@@ -108,6 +108,7 @@ class Fate:
         "not_before": None,
         "superseded_by": None,
         "supersedes": [4708],
+        "mapping": "oldhost/1",
         "answer": "applied",
         "unconfirmed": False,
         "unsure": False,
@@ -146,6 +147,7 @@ class Fate:
     supersedes: list[int] = field(
         default_factory=list, metadata=described("The older changes that it replaced, newest first")
     )
+    mapping: str | None = field(default=None, metadata=described("Name and version of what made its operation's bytes"))
     answer: str | None = field(default=None, metadata=described("OldHost's answer, word for word"))
     error: str | None = None
     unconfirmed: bool = field(
@@ -283,6 +285,7 @@ def _add_requests(connection: Connection, host: str, change: Row[Any], fate: Fat
             else:
                 fate.nonce = row.nonce
             fate.answer = row.answer or fate.answer
+            fate.mapping = row.mapping
             if row.status in {"RESERVED", "SENT"} and table is nonce_requests and fate.outcome is None:
                 fate.state = "IN_FLIGHT"
 

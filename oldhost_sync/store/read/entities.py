@@ -8,17 +8,20 @@ costs as little as the first.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar
 
 from sqlalchemy import bindparam, select, text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.oldhost.mapping import ChangeContent, HostMapping, NotMapped
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.columns import UtcDateTime
-from oldhost_sync.store.ledger.fates import UNKNOWN, payload_hash
+from oldhost_sync.store.ledger.fates import UNKNOWN
+from oldhost_sync.store.mappings import mapping_of
 from oldhost_sync.store.outbox.pending_fates import FATE, IS_PENDING
 from oldhost_sync.store.record import KEY, RECORD, described
 from oldhost_sync.store.tables import (
@@ -463,21 +466,35 @@ def _keys(
     connection: Connection, named: dict[str, Any], state: Mapping[str, Any], *, payloads: bool
 ) -> list[KeyComparison]:
     keys = {event_type: KeyComparison(event_type, is_shown=True) for event_type in state}
+    state_hash = partial(_state_hash, mapping_of(connection, named["host"]), named)
     hashes: dict[str, bytes] = {}
     for row in connection.execute(_APPLIED, named):
         key = keys.setdefault(row.event_type, KeyComparison(row.event_type, is_shown=False))
         key.change_id, key.nonce, key.applied_at = row.change_id, row.nonce, row.applied_at
         hashes[row.event_type] = bytes(row.payload_hash).rstrip(b"\0")
         if key.is_shown and hashes[row.event_type] != UNKNOWN:
-            key.equal = payload_hash(state[row.event_type]) == bytes(row.payload_hash)
+            key.equal = state_hash(row.event_type, state[row.event_type]) == bytes(row.payload_hash)
     shown = [keys[event_type] for event_type in sorted(keys)]
     if payloads:
-        _add_payloads(connection, named["host"], shown, state, hashes)
+        _add_payloads(connection, named["host"], shown, state, hashes, state_hash)
     return shown
 
 
+def _state_hash(mapping: HostMapping, named: Mapping[str, Any], event_type: str, payload: dict[str, Any]) -> bytes:
+    """Of what the host's mapping sends for `payload`; UNKNOWN if it makes nothing of it."""
+    try:
+        return mapping.encode(ChangeContent(named["type"], named["id"], event_type, payload)).state_hash
+    except NotMapped:
+        return UNKNOWN
+
+
 def _add_payloads(
-    connection: Connection, host: str, keys: list[KeyComparison], state: Mapping[str, Any], hashes: Mapping[str, bytes]
+    connection: Connection,
+    host: str,
+    keys: list[KeyComparison],
+    state: Mapping[str, Any],
+    hashes: Mapping[str, bytes],
+    state_hash: Callable[[str, dict[str, Any]], bytes],
 ) -> None:
     ids = [key.change_id for key in keys if key.change_id is not None]
     rows = connection.execute(_PAYLOADS, {"host": host, "ids": ids}) if ids else ()
@@ -486,7 +503,7 @@ def _add_payloads(
         key.shown = state.get(key.event_type)
         brought = None if key.change_id is None else kept.get(key.change_id)
         # A retried older change may have been applied after this one: then OldHost does not have this payload.
-        if brought is not None and payload_hash(brought).rstrip(b"\0") == hashes[key.event_type]:
+        if brought is not None and state_hash(key.event_type, brought).rstrip(b"\0") == hashes[key.event_type]:
             key.at_oldhost = brought
 
 

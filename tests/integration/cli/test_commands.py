@@ -135,6 +135,21 @@ def test_a_database_without_tables_is_told_to_be_migrated(
     assert "oldhost-sync migrate" in shown.err
 
 
+def test_migrate_installs_a_mapping_and_names_a_files_mistakes(
+    command: Command, monkeypatch: pytest.MonkeyPatch, stack: Stack, tmp_path: Path
+) -> None:
+    path = tmp_path / "mapping.toml"
+    monkeypatch.setenv("SYNC_DATABASE_URL", stack.addresses.migration_url)
+    monkeypatch.setenv("SYNC_MAPPING_FILE", str(path))
+    path.write_text('name = "rooms"\n[rules."*"]\nfields = { unit_id = "entity_id" }')
+    shown = command("migrate")
+    assert shown.code == 2
+    assert "mapping.toml line 3: rules.*.fields.unit_id: must be a JSON pointer" in shown.err
+    path.write_text('name = "rooms"\nversion = "1"\n[rules."*"]\npreset = "oldhost"')
+    shown = command("migrate")
+    assert "made by mapping rooms/1" in shown.out
+
+
 def test_migrate_says_the_revision(command: Command, monkeypatch: pytest.MonkeyPatch, stack: Stack) -> None:
     monkeypatch.setenv("SYNC_DATABASE_URL", stack.addresses.migration_url)
     shown = command("migrate")

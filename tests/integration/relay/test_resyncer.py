@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.oldhost.mapping import payload_hash
 from oldhost_sync.policy.changes import Outcome, PriorityClass
 from oldhost_sync.policy.limits import RESYNC_INTERVAL_SECONDS, RESYNC_POLL_SECONDS
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
@@ -16,7 +17,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.scheduler import Resyncer
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.intake.resync import latest_resyncs, request_resync, results_of
-from oldhost_sync.store.ledger.fates import Ending, payload_hash, record_fate
+from oldhost_sync.store.ledger.fates import Ending, record_fate
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows
 
 pytestmark = pytest.mark.mariadb

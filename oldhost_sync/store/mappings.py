@@ -1,0 +1,72 @@
+"""The mapping of each host, in the database: so every door and the ledger use the same one, also an application that
+records changes in its own process and has no settings of ours.
+
+`migrate` installs it. A door checks a change by the mapping that is installed in that moment, and the ledger binds
+bytes by the one that is installed then. If it was changed in between and makes nothing of the change, the change
+becomes a dead letter that says so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.oldhost.mapping import OLDHOST, ChangeContent, HostMapping, NotMapped, from_text, to_text
+from oldhost_sync.store.errors import InvalidChange, MappingVersionTaken
+
+logger = logging.getLogger(__name__)
+
+# Of a host (%s), as a value of another statement.
+DEFINITION = "(SELECT m.definition FROM host_mappings m WHERE m.host = %s)"
+LABEL = "(SELECT m.label FROM host_mappings m WHERE m.host = %s)"
+
+_DEFINITION = "SELECT definition FROM host_mappings WHERE host = %s"
+_SEED = "INSERT IGNORE INTO host_mappings (host, label, definition) VALUES (%s, %s, %s)"
+_INSTALL = "UPDATE host_mappings SET label = %s, definition = %s, installed_at = UTC_TIMESTAMP(6) WHERE host = %s"
+
+
+def mapping_of(connection: Connection, host: str) -> HostMapping:
+    return _read(definition_of(connection, host))
+
+
+def definition_of(connection: Connection, host: str, *, locking: bool = False) -> str | None:
+    """For `check_mapped`. `locking`: not as the transaction's view has it."""
+    statement = f"{_DEFINITION} LOCK IN SHARE MODE" if locking else _DEFINITION
+    found: str | None = connection.exec_driver_sql(statement, (host,)).scalar()
+    return found
+
+
+def check_mapped(definition: str | None, change: Any) -> None:
+    """Raises InvalidChange if the mapping makes no operation of `change`, any object with an accepted one's fields."""
+    mapping = _read(definition)
+    try:
+        if mapping.rule(change.event_type, change.entity_type) is not None:
+            names = ("entity_type", "entity_id", "event_type", "idempotency_key")
+            named = {name: getattr(change, name) for name in names}
+            mapping.check(ChangeContent(**named, payload=json.loads(change.payload)))
+    except NotMapped as error:
+        raise InvalidChange(str(error), error.field) from None
+
+
+def seed_mapping(connection: Connection, host: str) -> None:
+    """The preset, for a host that has no mapping yet."""
+    connection.exec_driver_sql(_SEED, (host, OLDHOST.label, to_text(OLDHOST)))
+
+
+def install_mapping(connection: Connection, host: str, mapping: HostMapping) -> None:
+    """`mapping` makes all bodies of `host` that are bound from now on. Raises MappingVersionTaken."""
+    seed_mapping(connection, host)
+    before, text = mapping_of(connection, host), to_text(mapping)
+    if text == to_text(before):
+        return
+    if before.label == mapping.label:
+        raise MappingVersionTaken(f"{host} has another mapping {mapping.label}: give the new one another version")
+    connection.exec_driver_sql(_INSTALL, (mapping.label, text, host))
+    logger.info("the mapping of %s is %s now, and was %s", host, mapping.label, before.label)
+
+
+def _read(definition: str | None) -> HostMapping:
+    return OLDHOST if definition is None else from_text(definition)
