@@ -65,6 +65,9 @@ CONSEQUENCES = _tests("real MariaDB, what a resolve does", "tests/integration/st
 RECOVERY = _tests("real MariaDB, recovery", "tests/integration/session/test_recovery.py")
 USED_NONCE = _tests("unit tests of used nonces", "tests/unit/store/test_used_nonce.py")
 APART = _tests("real MariaDB, operations set apart", "tests/integration/session/test_set_apart.py")
+MAPPINGS = _tests(
+    "real MariaDB, mappings", "tests/integration/session/test_mappings.py", "tests/integration/store/test_mappings.py"
+)
 UNLISTED = _tests("real MariaDB, unlisted answers", "tests/integration/session/test_unlisted_answers.py")
 FENCING = _tests("real MariaDB, zombies and slow marks", "tests/integration/session/test_fencing.py")
 LEASES = _tests("real MariaDB, leases", "tests/integration/relay/test_shared_poll.py")

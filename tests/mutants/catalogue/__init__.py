@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from tests.mutants.catalogue import certainty, doors, ledger, odd_hosts, oldhost, policy, processes, store, told
+from tests.mutants.catalogue import (
+    certainty,
+    doors,
+    ledger,
+    mappings,
+    odd_hosts,
+    oldhost,
+    policy,
+    processes,
+    store,
+    told,
+)
 
 MUTANTS = (
     *oldhost.MUTANTS,
     *odd_hosts.MUTANTS,
     *policy.MUTANTS,
     *ledger.MUTANTS,
+    *mappings.MUTANTS,
     *certainty.MUTANTS,
     *store.MUTANTS,
     *doors.MUTANTS,
