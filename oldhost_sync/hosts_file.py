@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from oldhost_sync.fields.toml_lines import Key, line_of, lines_of
 from oldhost_sync.host_settings import FILES, TIMING, HostSettings
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.watched_file import FILE_BYTES_MAX
@@ -22,14 +23,10 @@ from oldhost_sync.watched_file import FILE_BYTES_MAX
 HOSTS_MAX = 200
 # One screen of them; the others are counted.
 MISTAKES_MAX = 20
-# No value of ours needs more; reading a longer one takes the square of its lines.
-STATEMENT_LINES_MAX = 50
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PLACE = re.compile(r"(.*) \(at line (\d+), column \d+\)", re.DOTALL)
 _TABLES = "give each host as a table, [hosts.NAME]"
-
-Key = tuple[str, ...]
 
 
 class HostInFile(NamedTuple):
@@ -52,11 +49,11 @@ def read_hosts(file: Path, deployment: Mapping[str, Any], taken: Collection[str]
         place = _PLACE.fullmatch(str(error))
         raise ValueError(f"{file}, line {place[2]}: {place[1]}" if place else f"{file}: {error}") from None
     lines = lines_of(text)
-    found = [(_line(lines, key), key, why) for key, why in _mistakes(file, document, deployment, taken)]
+    found = [(line_of(lines, key), key, why) for key, why in _mistakes(file, document, deployment, taken)]
     if found:
         raise ValueError(_told(file, sorted(found)))
     hosts: Mapping[str, dict[str, Any]] = document["hosts"]
-    return {name: HostInFile(_line(lines, ("hosts", name)), _values(file, given)) for name, given in hosts.items()}
+    return {name: HostInFile(line_of(lines, ("hosts", name)), _values(file, given)) for name, given in hosts.items()}
 
 
 def _text_of(file: Path) -> str:
@@ -136,40 +133,3 @@ def _told(file: Path, mistakes: Sequence[tuple[int, Key, str]]) -> str:
 
 def _shown(key: Key) -> str:
     return ".".join(part if _BARE_KEY.fullmatch(part) else ascii(part[:64]) for part in key)
-
-
-def _line(lines: Mapping[Key, int], key: Key) -> int:
-    """Where the key is; else the table around it."""
-    return next((lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in lines), 1)
-
-
-def lines_of(text: str) -> dict[Key, int]:
-    """In which line each table and each key of a valid document begins, from 1 on.
-
-    tomllib does not tell. But a statement of TOML ends with its line or, if it is longer, as soon as it can be read.
-    """
-    found: dict[Key, int] = {}
-    table: Key = ()
-    statement: list[str] = []
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
-        statement.append(line)
-        try:
-            read = tomllib.loads("\n".join(statement))
-        except tomllib.TOMLDecodeError:
-            if len(statement) < STATEMENT_LINES_MAX:
-                continue
-            break
-        keys = list(_keys(read))
-        if is_header := statement[0].lstrip().startswith("["):
-            table = keys[-1]
-        for key in keys:
-            found.setdefault(key if is_header else (*table, *key), number - len(statement) + 1)
-        statement = []
-    return found
-
-
-def _keys(read: Mapping[str, Any], above: Key = ()) -> Iterator[Key]:
-    for name, value in read.items():
-        yield (*above, name)
-        if isinstance(value, dict):
-            yield from _keys(value, (*above, name))

@@ -21,6 +21,7 @@ from typing import Any
 
 from oldhost_sync.fields.json_text import check_json
 from oldhost_sync.fields.scalar import InvalidField
+from oldhost_sync.fields.toml_lines import Key, line_of, lines_of
 from oldhost_sync.oldhost.mapping import ENVELOPE, OLDHOST, SOURCES, HostMapping, Output, Rule, tokens_of, version_of
 from oldhost_sync.policy.limits import NAME_PATTERN
 
@@ -35,8 +36,6 @@ MISTAKES_SHOWN = 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _KEY = re.compile(rf"(\*|{NAME_PATTERN})(/{NAME_PATTERN})?")
 _POINTER = re.compile(r"(/([^/~]|~[01])+)+")
-
-Path_ = tuple[str, ...]
 
 
 class MappingError(ValueError):
@@ -60,32 +59,14 @@ def read_mapping(path: Path) -> HostMapping:
         raise MappingError(f"{path} is over {FILE_BYTES_MAX} bytes")
     mistakes = list(_mistakes(content))
     if mistakes:
-        lines = [f"{path} line {line_of(text, key)}: {'.'.join(key)}: {why}" for key, why in mistakes[:MISTAKES_SHOWN]]
-        raise MappingError("; ".join(lines))
+        lines = lines_of(text)
+        shown = [f"{path} line {line_of(lines, key)}: {'.'.join(key)}: {why}" for key, why in mistakes[:MISTAKES_SHOWN]]
+        raise MappingError("; ".join(shown))
     rules = {key: _rule(rule) for key, rule in content["rules"].items()}
     return HostMapping(content["name"], content.get("version", version_of(rules)), rules)
 
 
-def line_of(text: str, key: Path_) -> int:
-    """The line where `key` begins, or its table if it is absent: the first lines that have it, less those that are
-    complete without it.
-    """
-    lines = text.splitlines(keepends=True)
-    complete = 0
-    for count in range(1, len(lines) + 1):
-        try:
-            read: Any = tomllib.loads("".join(lines[:count]))
-        except tomllib.TOMLDecodeError:
-            continue  # within a value of several lines
-        for name in key:
-            read = read.get(name) if isinstance(read, dict) else None
-        if read is not None:
-            return complete + 1
-        complete = count
-    return line_of(text, key[:-1]) if len(key) > 1 else 1
-
-
-def _mistakes(content: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+def _mistakes(content: dict[str, Any]) -> Iterator[tuple[Key, str]]:
     yield from (((key,), "is not a key of this file") for key in content.keys() - {"name", "version", "rules"})
     for key in ("name", "version"):
         value = content.get(key, None if key == "name" else "1")
@@ -107,7 +88,7 @@ def _mistakes(content: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
             yield place, "must be a table"
 
 
-def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[tuple[Key, str]]:
     allowed = {"preset"} if "preset" in rule else {"fields", "constants", "optional"}
     yield from (((key,), "is not a key of this rule") for key in rule.keys() - allowed)
     if rule.get("preset", ENVELOPE) != ENVELOPE:
@@ -134,8 +115,8 @@ def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         yield ("optional",), "must be a list of names of `fields`"
 
 
-def _mistakes_of_names(names: list[tuple[str, str]]) -> Iterator[tuple[Path_, str]]:
-    seen: dict[Path_, str] = {}
+def _mistakes_of_names(names: list[tuple[str, str]]) -> Iterator[tuple[Key, str]]:
+    seen: dict[Key, str] = {}
     for key, name in names:
         place = _place(name)
         if not name or (name.startswith("/") and (not _POINTER.fullmatch(name) or len(place) > DEPTH_MAX)):
@@ -172,5 +153,5 @@ def _rule(rule: dict[str, Any]) -> Rule:
     return (*found, *(Output(_place(name), "", value) for name, value in rule.get("constants", {}).items()))
 
 
-def _place(name: str) -> Path_:
+def _place(name: str) -> Key:
     return tokens_of(name) if name.startswith("/") else (name,)

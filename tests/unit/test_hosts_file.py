@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from oldhost_sync.fields.toml_lines import STATEMENT_LINES_MAX, lines_of
 from oldhost_sync.host_settings import HostSettings
-from oldhost_sync.hosts_file import HOSTS_MAX, MISTAKES_MAX, STATEMENT_LINES_MAX, lines_of
+from oldhost_sync.hosts_file import HOSTS_MAX, MISTAKES_MAX
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.host_relay import relay_transactions
