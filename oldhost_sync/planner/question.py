@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from oldhost_sync.planner.rehearsal import rehearse
-from oldhost_sync.planner.scenario import Arrival, Scenario
+from oldhost_sync.planner.scenario import FIGURE_MAX, Arrival, Scenario
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.tuning import WriterPolicy
 
@@ -82,13 +82,14 @@ def live_arrivals(
     """All arrivals of a plan from the live state, on a clock that is 0 now.
 
     `outstanding` changes arrived before, and keep their database ids; scheduled ones (`later`) arrive when due, or now
-    if that has passed; `new` ones at their own times.
+    if that has passed; `new` ones at their own times. What is due after the longest time of a plan is left out.
     """
     waiting = [_arrival_of(ref, ref.accepted_at_ms - now_ms) for ref in outstanding]
-    coming = [_arrival_of(ref, max(0, ref.accepted_at_ms - now_ms)) for ref in later]
-    last_id = max((one.number for one in waiting), default=0)
-    ordered = sorted([*coming, *new], key=lambda one: one.at_ms)
-    return waiting + [replace(one, number=number) for number, one in enumerate(ordered, last_id + 1)]
+    horizon_ms = now_ms + 1000 * FIGURE_MAX
+    coming = [_arrival_of(ref, max(0, ref.accepted_at_ms - now_ms)) for ref in later if ref.accepted_at_ms < horizon_ms]
+    last_id = max((arrival.number for arrival in waiting), default=0)
+    ordered = sorted([*coming, *new], key=lambda arrival: arrival.at_ms)
+    return waiting + [replace(arrival, number=number) for number, arrival in enumerate(ordered, last_id + 1)]
 
 
 def live_scenario(scenario: Scenario, policy: WriterPolicy, changes: Sequence[Arrival], ban_left_ms: int) -> Scenario:

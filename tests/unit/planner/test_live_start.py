@@ -73,3 +73,11 @@ def test_a_ban_that_is_to_come_keeps_its_emergencies_apart() -> None:
     plan = rehearse(replace(Scenario(changes=2_000, duration_s=400, bursts=0), ban_at_s=100.0, ban_s=60.0))
     assert plan.late_emergencies > 0
     assert "emergency p99 below 30 s, outside a ban" in dict(plan.promises())
+
+
+def test_a_change_that_is_due_after_the_longest_plan_is_left_out() -> None:
+    """It may be scheduled for the year 9999."""
+    far = ref(8, TXN, 24 * 365 * HOUR_MS)
+    changes = live_arrivals([ref(7, TXN, -HOUR_MS)], [far], NOW_MS)
+    assert [arrival.number for arrival in changes] == [7]
+    assert live_scenario(Scenario(), WriterPolicy(), changes, 0).duration_s == Scenario().duration_s
