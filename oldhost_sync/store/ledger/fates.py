@@ -131,7 +131,7 @@ def record_fate(connection: Connection, host: str, ending: Ending, *, numbered: 
         return False
     key = (host, ending.entity_type, ending.entity_id, ending.event_type)
     if ending.priority_class is PriorityClass.LWW and ending.outcome in SUPERSEDING:
-        _supersede_older(connection, ending.change_id, key)
+        supersede_older(connection, ending.change_id, key)
     if ending.outcome is Outcome.APPLIED or ending.unproven:
         remember_applied(connection, host, ending)
     elif ending.outcome is Outcome.NO_OP:
@@ -160,7 +160,8 @@ def _record_outcome(connection: Connection, host: str, ending: Ending) -> bool:
     return changed == 1
 
 
-def _supersede_older(connection: Connection, change_id: int, key: tuple[str, str, str, str]) -> None:
+def supersede_older(connection: Connection, change_id: int, key: tuple[str, str, str, str]) -> None:
+    """The older LWW changes of this key (host, entity type, entity id, event type) have their fate with this one."""
     older = list(connection.exec_driver_sql(_OLDER, (*key, change_id)).scalars().all())
     for start in range(0, len(older), IDS_MAX):
         ids = listed(older[start : start + IDS_MAX])

@@ -10,11 +10,11 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.oldhost.ledger import NOT_ASKED, Count
-from oldhost_sync.policy.changes import WireRef, to_wire
+from oldhost_sync.policy.changes import PriorityClass, WireRef, to_wire
 from oldhost_sync.policy.rules.operator_act import Actor, ActRecorded, Channel, OperatorAct, actor_of
 from oldhost_sync.store.audit import current_pause, record_act
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.fates import forget_tries, shortened, waits_apart
+from oldhost_sync.store.ledger.fates import forget_tries, shortened, supersede_older, waits_apart
 from oldhost_sync.store.ledger.halt import objection, resolve, show
 from oldhost_sync.store.ledger.reservation import RETRIED
 from oldhost_sync.store.outbox.outstanding_changes import as_ref
@@ -150,6 +150,9 @@ def _discard(connection: Connection, act: OperatorAct) -> ActRecorded:
         return row
     connection.exec_driver_sql(RAISE_SEQUENCE, (act.host,))
     connection.exec_driver_sql(DISCARD_CHANGE, (act.change_id,))
+    if row.outcome is None and row.priority_class == PriorityClass.LWW:
+        # The writer sent it in their place: else they would come back, behind newer changes of the entity.
+        supersede_older(connection, row.id, (act.host, row.entity_type, row.entity_id, row.event_type))
     forget_tries(connection, act.host, row)
     waited = ", which waited apart," if row.outcome is None else ""
     return _decided(act, row, f"change {act.change_id}{waited} is given up")

@@ -243,6 +243,17 @@ def test_an_operator_gives_up_what_waits_apart_and_its_entitys_others_go_on(stag
     stage.check_clean()
 
 
+def test_the_older_states_of_a_discarded_one_that_waited_apart_are_superseded(stage: Stage) -> None:
+    """The writer sent the newest in their place; they must not come back behind newer changes of the unit."""
+    older, newest = (stage.world.record("poison", "rate_changed", {"rate": rate}) for rate in (1, 2))
+    refuse(stage, "500")
+    send(stage.session(), [newest])
+    assert next_session(stage).event.apart == [[newest, 1]]
+    assert stage.world.decide("discard", change_id=newest) == ""
+    found = stage.world.read("SELECT outcome, superseded_by FROM outbox_events WHERE id = %s", older)
+    assert found == [("SUPERSEDED", newest)]
+
+
 def test_an_operators_retry_of_what_waits_apart_begins_its_tries_anew(stage: Stage) -> None:
     poison, _ = apart(stage)
     assert try_again(stage, poison).event.apart == [[poison, 2]]

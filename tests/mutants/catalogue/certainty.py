@@ -191,4 +191,9 @@ MUTANTS = (
         (Patch("oldhost_sync/store/ledger/settlement.py", 'outcome = "applied" if row.answer == "applied" else "unconfirmed"', 'outcome = "applied"'),),
         levels=(SETTLEMENT,),
     ),
+    Mutant(
+        "older states come back when the newest is given up",
+        (Patch("oldhost_sync/store/ledger/operator_commands.py", "    if row.outcome is None and row.priority_class == PriorityClass.LWW:\n", "    if False:\n"),),
+        levels=(APART,),
+    ),
 )  # fmt: skip
