@@ -143,5 +143,9 @@ class OldHost:
     def restore(self, nonce: int) -> None:
         self.call_handler.record([self.host.restore(self.hub.now, nonce)])
 
+    def has(self) -> set[int]:
+        """The changes that it has applied and that no restored backup has undone."""
+        return {entry.body["event_id"] for entry in self.host._standing if entry.body and entry.outcome == "applied"}
+
     def applied(self) -> list[Entry]:
         return [entry for entry in self.host.journal if entry.outcome == "applied"]

@@ -271,7 +271,7 @@ class Operators:
             for change_id, unsure in self.world.undecided():
                 if self.healing or random.random() < self.eagerness:
                     action = "discard" if random.random() < (0.8 if self.healing else 0.5) else "retry"
-                    if unsure and self.world.always.times_applied.get(change_id):
+                    if unsure and change_id in self.world.oldhost.has():
                         action = "confirm"  # they look whether OldHost has it
                     self.ask(action, change_id=change_id)
             halted = self.world.halted()
