@@ -198,8 +198,19 @@ class ForeignHost:
                 self._start(self._serve, sock, number)
 
     def _secured(self, sock: socket.socket) -> socket.socket:
-        """Raises OSError when there is no handshake."""
-        return sock if self.tls is None else self.tls.wrap_socket(sock, server_side=True)
+        """Raises OSError when there is no handshake; then the client has been told why."""
+        if self.tls is None:
+            return sock
+        secured = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        try:
+            secured.do_handshake()
+        except OSError:
+            with suppress(OSError):
+                secured.shutdown(socket.SHUT_WR)
+                secured.settimeout(0.2)
+            _read_to_the_end(secured)  # an unread rest would turn the alert into a reset
+            raise
+        return secured
 
     def _turn_away(self, sock: socket.socket) -> None:
         """A second connection is told so at once, and closed."""

@@ -139,7 +139,7 @@ def test_a_host_that_speaks_no_tls_is_named(stage: SecuredStage) -> None:
 
         def answer() -> None:
             sock, _ = plain.accept()
-            sock.recv(1)
+            sock.recv(65536)  # all of it: an unread rest would turn the answer into a reset
             sock.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
             sock.close()
 
