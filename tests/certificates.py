@@ -18,7 +18,10 @@ DAY = dt.timedelta(days=1)
 
 @dataclass
 class Authority:
-    """Signs certificates; its own is in `file`. `folder`: where all files go."""
+    """Signs certificates; its own is in `file`. `folder`: where all files go.
+
+    They have the extensions that Python 3.13 and later want: a test's own client checks by its defaults.
+    """
 
     folder: Path
     name: str = "test authority"
@@ -66,6 +69,8 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now + min(begins, -1) * DAY)
             .not_valid_after(now + ends * DAY)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False)
         )
 
 
