@@ -1,5 +1,5 @@
-"""What is set for one host: its address, the files that let us in there, and its timing. Hosts of one deployment differ
-in these.
+"""What is set for one host: its address, the files that let us in there, its mapping and its timing. Hosts of one
+deployment differ in these.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class HostSettings(BaseModel):
     cert_file: Path | None = None
     key_file: Path | None = None
     auth_file: Path | None = None
+    mapping_file: Path | None
     debounce_seconds: Wait
     max_wait_seconds: Wait
     early_send_seconds: Span | None
@@ -93,5 +94,6 @@ class HostSettings(BaseModel):
 
 # How a host lets us in; each of its own.
 FILES = ("ca_file", "cert_file", "key_file", "auth_file")
+PATHS = (*FILES, "mapping_file")
 # Unless a host has its own, the deployment's.
-TIMING = frozenset(name for name, field in HostSettings.model_fields.items() if field.is_required())
+SHARED = frozenset(name for name, field in HostSettings.model_fields.items() if field.is_required())

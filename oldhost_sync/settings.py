@@ -25,11 +25,11 @@ from oldhost_sync.credentials import (
     parse_api_tokens,
     parse_encryption_keys,
 )
-from oldhost_sync.host_settings import FILES, TIMING, HostSettings, RequestTimeout, SettleTime, Span, Turns, Wait
+from oldhost_sync.host_settings import FILES, SHARED, HostSettings, RequestTimeout, SettleTime, Span, Turns, Wait
 from oldhost_sync.hosts_file import HostInFile, read_hosts
 from oldhost_sync.oldhost.address import SHAPE, has_credentials, parse_address
 from oldhost_sync.oldhost.mapping import HostMapping
-from oldhost_sync.oldhost.mapping_file import MappingError, read_mapping
+from oldhost_sync.oldhost.mapping_file import read_mapping
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN
 from oldhost_sync.policy.rules.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
@@ -296,7 +296,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def timing_and_access_fit(self) -> Self:
-        own = HostSettings.model_validate({**self._timing(), **self._access()})
+        own = HostSettings.model_validate({**self._shared(), **self._access()})
         if found := [why for _, why in own.contradictions(_name_of)]:
             raise ValueError("; ".join(found))
         return self
@@ -315,7 +315,7 @@ class Settings(BaseSettings):
     def hosts_of_the_file_are_known(self) -> Self:
         if self.hosts_file is not None:
             try:
-                self._in_file = read_hosts(self.hosts_file, self._timing(), self.oldhost_urls)
+                self._in_file = read_hosts(self.hosts_file, self._shared(), self.oldhost_urls)
             except ValueError as error:
                 raise ValueError(f"SYNC_HOSTS_FILE: {error}") from None
         return self
@@ -330,10 +330,10 @@ class Settings(BaseSettings):
             own = {"url": self.oldhost_urls[host]}
         else:
             own = self._access() if host == self.host else {}
-        return HostSettings.model_validate({**self._timing(), **own})
+        return HostSettings.model_validate({**self._shared(), **own})
 
-    def _timing(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in TIMING}
+    def _shared(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in SHARED}
 
     def _access(self) -> dict[str, Any]:
         return {"url": self.oldhost_url} | {name: getattr(self, f"oldhost_{name}") for name in FILES}
@@ -353,12 +353,23 @@ class Settings(BaseSettings):
 
     def mappings(self) -> dict[str, HostMapping]:
         """By host, the mapping to be installed; none: what is installed stays. SettingsError names its mistakes."""
-        if self.mapping_file is None:
-            return {}
-        try:
-            return dict.fromkeys(self.hosts(), read_mapping(self.mapping_file))
-        except MappingError as error:
-            raise SettingsError(f"SYNC_MAPPING_FILE: {error}") from None
+        by_host = {host: path for host in self.hosts() if (path := self.of_host(host).mapping_file) is not None}
+        read, wrong = dict[Path, HostMapping](), dict[Path, str]()
+        for host, path in by_host.items():
+            if path in read or path in wrong:
+                continue
+            try:
+                read[path] = read_mapping(path)
+            except ValueError as error:
+                wrong[path] = f"{self._named(host, 'mapping_file')}: {error}"
+        if wrong:
+            raise SettingsError("; ".join(wrong.values()))
+        return {host: read[path] for host, path in by_host.items()}
+
+    def _named(self, host: str, field: str) -> str:
+        """Where a host's field is set, for errors."""
+        own = self._in_file.get(host)
+        return f"SYNC_HOSTS_FILE: {own.at(field)}" if own and field in own.values else _name_of(field)
 
     def hosts(self) -> tuple[str, ...]:
         """SYNC_HOST first, then the others that are served. SettingsError when only the others have addresses: changes
@@ -372,8 +383,7 @@ class Settings(BaseSettings):
             )
         if self.oldhost_url is not None and self.host in self._in_file:
             raise SettingsError(
-                f"SYNC_HOSTS_FILE: {self.hosts_file}, line {self._in_file[self.host].line}: hosts.{self.host}: "
-                "SYNC_OLDHOST_URL has an address for SYNC_HOST, too"
+                f"SYNC_HOSTS_FILE: {self._in_file[self.host].at()}: SYNC_OLDHOST_URL has an address for SYNC_HOST, too"
             )
         return tuple(dict.fromkeys((self.host, *others)))
 
@@ -397,7 +407,7 @@ def load_settings(**values: Any) -> Settings:
 
 def _name_of(field: str) -> str:
     """The setting for a field of `HostSettings`."""
-    return f"SYNC_{field.upper()}" if field in TIMING else f"SYNC_OLDHOST_{field.upper()}"
+    return f"SYNC_{field.upper()}" if field in SHARED else f"SYNC_OLDHOST_{field.upper()}"
 
 
 def _error_text(detail: Any) -> str:

@@ -530,14 +530,16 @@ def upgrade() -> None:
     op.create_table(
         "host_mappings",
         sa.Column("host", _id(64), nullable=False),
-        sa.Column("label", sa.String(length=80), nullable=False),
+        sa.Column("label", _id(80), nullable=False),
         sa.Column("definition", mysql.MEDIUMTEXT(), nullable=False),
+        sa.Column("in_use", sa.Boolean(), nullable=True),
         sa.Column("installed_at", MOMENT, server_default=NOW, nullable=False),
-        sa.PrimaryKeyConstraint("host"),
+        sa.PrimaryKeyConstraint("host", "label"),
         mysql_charset="utf8mb4",
         mysql_engine="InnoDB",
         if_not_exists=True,
     )
+    op.create_index("ux_host_mappings_in_use", "host_mappings", ["host", "in_use"], unique=True, if_not_exists=True)
     op.create_table(
         "alerts",
         sa.Column("id", sa.BigInteger(), autoincrement=True, nullable=False),

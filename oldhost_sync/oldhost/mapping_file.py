@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from oldhost_sync.fields.json_text import check_json
 from oldhost_sync.fields.scalar import InvalidField
-from oldhost_sync.fields.toml_lines import Key, line_of, lines_of
+from oldhost_sync.fields.toml_file import Key, Mistake, read_toml
 from oldhost_sync.oldhost.mapping import ENVELOPE, OLDHOST, SOURCES, HostMapping, Output, Rule, tokens_of, version_of
 from oldhost_sync.policy.limits import NAME_PATTERN
 
@@ -31,42 +30,22 @@ RULES_MAX = 200
 OUTPUTS_MAX = 100
 DEPTH_MAX = 8
 CONSTANT_BYTES_MAX = 4 * 1024
-MISTAKES_SHOWN = 20
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _KEY = re.compile(rf"(\*|{NAME_PATTERN})(/{NAME_PATTERN})?")
 _POINTER = re.compile(r"(/([^/~]|~[01])+)+")
 
 
-class MappingError(ValueError):
-    """The file can't be read, or has mistakes; the message names each."""
-
-
 def read_mapping(path: Path) -> HostMapping:
-    """Raises MappingError."""
-    try:
-        with path.open("rb") as opened:
-            raw = opened.read(FILE_BYTES_MAX + 1)
-        text = raw.decode("utf-8")
-        content = tomllib.loads(text)
-    except OSError as error:
-        raise MappingError(f"{path} can't be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise MappingError(f"{path} is not UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise MappingError(f"{path}: {str(error) or 'it nests too deeply'}") from None
-    if len(raw) > FILE_BYTES_MAX:
-        raise MappingError(f"{path} is over {FILE_BYTES_MAX} bytes")
-    mistakes = list(_mistakes(content))
-    if mistakes:
-        lines = lines_of(text)
-        shown = [f"{path} line {line_of(lines, key)}: {'.'.join(key)}: {why}" for key, why in mistakes[:MISTAKES_SHOWN]]
-        raise MappingError("; ".join(shown))
+    """ValueError tells all that is wrong."""
+    file = read_toml(path, FILE_BYTES_MAX)
+    content = file.content
+    file.refuse(_mistakes(content))
     rules = {key: _rule(rule) for key, rule in content["rules"].items()}
     return HostMapping(content["name"], content.get("version", version_of(rules)), rules)
 
 
-def _mistakes(content: dict[str, Any]) -> Iterator[tuple[Key, str]]:
+def _mistakes(content: dict[str, Any]) -> Iterator[Mistake]:
     yield from (((key,), "is not a key of this file") for key in content.keys() - {"name", "version", "rules"})
     for key in ("name", "version"):
         value = content.get(key, None if key == "name" else "1")
@@ -88,7 +67,7 @@ def _mistakes(content: dict[str, Any]) -> Iterator[tuple[Key, str]]:
             yield place, "must be a table"
 
 
-def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[tuple[Key, str]]:
+def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[Mistake]:
     allowed = {"preset"} if "preset" in rule else {"fields", "constants", "optional"}
     yield from (((key,), "is not a key of this rule") for key in rule.keys() - allowed)
     if rule.get("preset", ENVELOPE) != ENVELOPE:
@@ -115,7 +94,7 @@ def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[tuple[Key, str]]:
         yield ("optional",), "must be a list of names of `fields`"
 
 
-def _mistakes_of_names(names: list[tuple[str, str]]) -> Iterator[tuple[Key, str]]:
+def _mistakes_of_names(names: list[tuple[str, str]]) -> Iterator[Mistake]:
     seen: dict[Key, str] = {}
     for key, name in names:
         place = _place(name)

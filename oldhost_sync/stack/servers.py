@@ -190,12 +190,13 @@ class Stack:
         self.addresses.oldhost = self.settings.urls_by_host()[self.settings.host]
 
     def _migrate(self) -> None:
-        if self._is_migrated():
+        mappings = self.settings.mappings()
+        if not mappings and self._is_migrated():
             return
         self.tell("Migrating the database")
         from oldhost_sync.store.schema_migration import migrate  # slow to import, and needed once
 
-        migrate(self.addresses.migration_url, hosts=self.settings.hosts(), mappings=self.settings.mappings())
+        migrate(self.addresses.migration_url, hosts=self.settings.hosts(), mappings=mappings)
 
     def _is_migrated(self) -> bool:
         engine = create_engine(self.addresses.database_url, pool_size=1)

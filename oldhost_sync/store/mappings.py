@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy.engine import Connection
@@ -19,13 +20,18 @@ from oldhost_sync.store.errors import InvalidChange, MappingVersionTaken
 
 logger = logging.getLogger(__name__)
 
+_IN_USE = "FROM host_mappings m WHERE m.host = %s AND m.in_use = 1"
 # Of a host (%s), as a value of another statement.
-DEFINITION = "(SELECT m.definition FROM host_mappings m WHERE m.host = %s)"
-LABEL = "(SELECT m.label FROM host_mappings m WHERE m.host = %s)"
+DEFINITION = f"(SELECT m.definition {_IN_USE})"
+LABEL = f"(SELECT m.label {_IN_USE})"
 
-_DEFINITION = "SELECT definition FROM host_mappings WHERE host = %s"
-_SEED = "INSERT IGNORE INTO host_mappings (host, label, definition) VALUES (%s, %s, %s)"
-_INSTALL = "UPDATE host_mappings SET label = %s, definition = %s, installed_at = UTC_TIMESTAMP(6) WHERE host = %s"
+_DEFINITION = f"SELECT m.definition {_IN_USE}"
+_ADD = "INSERT IGNORE INTO host_mappings (host, label, definition) VALUES (%s, %s, %s)"
+_GIVEN = "SELECT definition FROM host_mappings WHERE host = %s AND label = %s"
+_REPLACE = "UPDATE host_mappings SET in_use = NULL WHERE host = %s AND in_use = 1"
+_USE = "UPDATE host_mappings SET in_use = 1, installed_at = UTC_TIMESTAMP(6) WHERE host = %s AND label = %s"
+# The keys refuse it if there is one in use.
+_SEED = "INSERT IGNORE INTO host_mappings (host, label, definition, in_use) VALUES (%s, %s, %s, 1)"
 
 
 def mapping_of(connection: Connection, host: str) -> HostMapping:
@@ -56,16 +62,20 @@ def seed_mapping(connection: Connection, host: str) -> None:
     connection.exec_driver_sql(_SEED, (host, OLDHOST.label, to_text(OLDHOST)))
 
 
-def install_mapping(connection: Connection, host: str, mapping: HostMapping) -> None:
-    """`mapping` makes all bodies of `host` that are bound from now on. Raises MappingVersionTaken."""
-    seed_mapping(connection, host)
-    before, text = mapping_of(connection, host), to_text(mapping)
-    if text == to_text(before):
-        return
-    if before.label == mapping.label:
-        raise MappingVersionTaken(f"{host} has another mapping {mapping.label}: give the new one another version")
-    connection.exec_driver_sql(_INSTALL, (mapping.label, text, host))
-    logger.info("the mapping of %s is %s now, and was %s", host, mapping.label, before.label)
+def install_mappings(connection: Connection, mappings: Mapping[str, HostMapping]) -> None:
+    """By host, what makes all bodies that are bound from now on: all, or none with MappingVersionTaken, if a name and
+    version has had other rules. Bytes are known by name and version.
+    """
+    for host, mapping in mappings.items():
+        seed_mapping(connection, host)
+        before, text = mapping_of(connection, host), to_text(mapping)
+        connection.exec_driver_sql(_ADD, (host, mapping.label, text))
+        if connection.exec_driver_sql(_GIVEN, (host, mapping.label)).scalar_one() != text:
+            raise MappingVersionTaken(f"{host} has had another mapping {mapping.label}: give this one another version")
+        if before.label != mapping.label:
+            connection.exec_driver_sql(_REPLACE, (host,))
+            connection.exec_driver_sql(_USE, (host, mapping.label))
+            logger.info("the mapping of %s is %s now, and was %s", host, mapping.label, before.label)
 
 
 def _read(definition: str | None) -> HostMapping:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from alembic import command
@@ -26,7 +25,7 @@ from oldhost_sync.oldhost.mapping import HostMapping
 from oldhost_sync.store.engine import check_server, create_engine, needed_revision
 from oldhost_sync.store.errors import LOCK_WAIT_TIMEOUT, TransactionContended, error_code, translate
 from oldhost_sync.store.intake.rules import seed_rules
-from oldhost_sync.store.mappings import install_mapping
+from oldhost_sync.store.mappings import install_mappings
 from oldhost_sync.store.transactions import lock_wait
 
 logger = logging.getLogger(__name__)
@@ -91,8 +90,7 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str], mappings: Mapp
         for host in hosts:
             seed_rules(connection, host)
         connection.commit()
-        for host, mapping in mappings.items():
-            _retried(connection, partial(install_mapping, connection, host, mapping))
+        _retried(connection, lambda: install_mappings(connection, mappings))
         return max(revision, needed_revision())
     finally:
         connection.rollback()

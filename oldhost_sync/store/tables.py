@@ -233,12 +233,15 @@ event_rules = table(
 )
 
 # How each host's changes become bodies (store/mappings.py). `label`: name and version; `definition`: the rules.
+# `in_use`: 1, or NULL for one that was replaced.
 host_mappings = table(
     "host_mappings",
     by_host(),
-    Column("label", String(limits.MAPPING_LENGTH_MAX), nullable=False),
+    Column("label", text_id(limits.MAPPING_LENGTH_MAX), primary_key=True),
     Column("definition", mysql.MEDIUMTEXT, nullable=False),
+    Column("in_use", Boolean),
     stamp("installed_at"),
+    Index("ux_host_mappings_in_use", "host", "in_use", unique=True),
 )
 
 # The active relay of each host. The lease is for efficiency only; two relays are safe (signals are idempotent).

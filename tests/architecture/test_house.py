@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from oldhost_sync.host_settings import FILES, TIMING
+from oldhost_sync.host_settings import FILES, SHARED
 from tests.architecture.project_files import ROOT, project_files, python_files, text_of
 
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "models", "manager", "misc"}
@@ -61,7 +61,7 @@ def test_every_file_of_the_product_is_named_by_a_noun() -> None:
 
 def test_what_hosts_may_differ_in_is_read_of_a_host() -> None:
     """Who reads the deployment's value takes it for every host."""
-    of_hosts = {*TIMING, "oldhost_url", "oldhost_urls", *(f"oldhost_{name}" for name in FILES)}
+    of_hosts = {*SHARED, "oldhost_url", "oldhost_urls", *(f"oldhost_{name}" for name in FILES)}
     found = [
         f"{relative(path)}:{node.lineno}: {ast.unparse(node)}"
         for path in python_files()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.oldhost.mapping import HostMapping, Output
-from oldhost_sync.store.mappings import install_mapping
+from oldhost_sync.store.mappings import install_mappings
 from oldhost_sync.store.transactions import run_in_transaction
 
 UNIT_ID = Output(("unit_id",), "/entity_id")
@@ -15,4 +15,4 @@ LONGER = HostMapping("longer", "1", {"*": (UNIT_ID, STATUS, Output(("system",), 
 
 
 def install(engine: Engine, mapping: HostMapping, host: str = "oldhost") -> None:
-    run_in_transaction(engine, lambda connection: install_mapping(connection, host, mapping))
+    run_in_transaction(engine, lambda connection: install_mappings(connection, {host: mapping}))

@@ -35,6 +35,7 @@ from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.rules import seed_rules
+from oldhost_sync.store.mappings import install_mappings
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.temporal.client import DATA_CONVERTER, start_writer, writer_handle, writer_policy
 
@@ -98,6 +99,7 @@ class Product:
         try:
             for host in self.settings.hosts():
                 run_in_transaction(engine, partial(seed_rules, host=host))
+            run_in_transaction(engine, partial(install_mappings, mappings=self.settings.mappings()))
         finally:
             engine.dispose()
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.fields.toml_lines import STATEMENT_LINES_MAX, lines_of
+from oldhost_sync.fields.toml_file import MISTAKES_MAX, STATEMENT_LINES_MAX, lines_of
 from oldhost_sync.host_settings import HostSettings
-from oldhost_sync.hosts_file import HOSTS_MAX, MISTAKES_MAX
+from oldhost_sync.hosts_file import HOSTS_MAX
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.host_relay import relay_transactions
@@ -282,6 +282,29 @@ def test_each_host_has_its_own_files(load: Load, tmp_path: Path) -> None:
     access = worker.access(load(PLAIN + 'auth_file = "auth"'))
     assert access("south") == Access(auth=tmp_path / "auth")
     assert access("north") == access("oldhost") == access("elsewhere") == Access()
+
+
+MAPPING = '# rooms\nname = "{name}"\n[rules."*"]\npreset = "oldhost"'
+
+
+def test_a_host_has_its_own_mapping_or_the_deployments(load: Load, tmp_path: Path) -> None:
+    for name in ("rooms", "desk"):
+        (tmp_path / f"{name}.toml").write_text(MAPPING.format(name=name))
+    settings = load(PLAIN + 'mapping_file = "desk.toml"', mapping_file=tmp_path / "rooms.toml")
+    names = {host: mapping.name for host, mapping in settings.mappings().items()}
+    assert names == {"oldhost": "rooms", "north": "rooms", "south": "desk"}
+    assert load(PLAIN + 'mapping_file = "desk.toml"').mappings().keys() == {"south"}
+
+
+def test_all_that_is_wrong_with_mappings_is_told_once_and_who_names_the_file(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "rooms.toml").write_text(MAPPING.format(name="oldhost"))
+    text = TWO.replace("ca_file", 'mapping_file = "none.toml" #') + 'mapping_file = "rooms.toml"'
+    with pytest.raises(SettingsError) as refused:
+        load(text, mapping_file=tmp_path / "rooms.toml", oldhost_urls="east=http://east:1").mappings()
+    own, norths = str(refused.value).replace(f"{tmp_path}/", "").split("; ")
+    assert own == "SYNC_MAPPING_FILE: rooms.toml, line 2: name: 'oldhost' is the preset's name"
+    why = "none.toml can't be read: No such file or directory"
+    assert norths == f"SYNC_HOSTS_FILE: hosts.toml, line 4: hosts.north.mapping_file: {why}"
 
 
 SECTION = (ROOT / "docs" / "deployment.md").read_text().partition("## Several hosts\n")[2].partition("\n## ")[0]

@@ -144,7 +144,7 @@ def test_migrate_installs_a_mapping_and_names_a_files_mistakes(
     path.write_text('name = "rooms"\n[rules."*"]\nfields = { unit_id = "entity_id" }')
     shown = command("migrate")
     assert shown.code == 2
-    assert "mapping.toml line 3: rules.*.fields.unit_id: must be a JSON pointer" in shown.err
+    assert "mapping.toml, line 3: rules.'*'.fields.unit_id: must be a JSON pointer" in shown.err
     path.write_text('name = "rooms"\nversion = "1"\n[rules."*"]\npreset = "oldhost"')
     shown = command("migrate")
     assert "made by mapping rooms/1" in shown.out

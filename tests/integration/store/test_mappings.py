@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from oldhost_sync import ChangesRefused, InvalidChange, RecordedChange, record_c
 from oldhost_sync.oldhost.mapping import OLDHOST, HostMapping
 from oldhost_sync.store.errors import MappingVersionTaken
 from oldhost_sync.store.intake.schedule import due, record_due
-from oldhost_sync.store.mappings import mapping_of
+from oldhost_sync.store.mappings import install_mappings, mapping_of
 from oldhost_sync.store.schema_migration import migrate
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.called_by_writer import called_by_writer
@@ -95,17 +96,59 @@ def test_a_submission_by_signal_or_update_is_refused_with_the_reason(short: Engi
     assert (row["outcome"], row["error"]) == ("REFUSED", WHY)
 
 
-def test_each_host_has_a_mapping_of_its_own(short: Engine) -> None:
+def by_one(engine: Engine, host: str) -> None:
+    recorded(engine, host=host, payload={})
+
+
+def by_batch(engine: Engine, host: str) -> None:
+    changes = [change("1", payload={}), change("2", payload={})]
+    run_in_transaction(engine, lambda connection: record_changes(connection, changes, host=host))
+
+
+def by_schedule(engine: Engine, host: str) -> None:
+    recorded(engine, host=host, payload={}, not_before=datetime.now(UTC) + timedelta(hours=1))
+
+
+def by_signal(engine: Engine, host: str) -> None:
+    bad = {"entity_type": "unit", "entity_id": "1", "event_type": "unit_status_changed", "payload": {}}
+    request = messages.Submissions([messages.Submission(bad, f"fallback-{host}")])
+    (answer,) = called_by_writer(host).run(SubmissionActivities(engine).record_submissions, request)
+    if answer.refused:
+        raise InvalidChange(answer.refused)
+
+
+@pytest.mark.parametrize("door", [by_one, by_batch, by_schedule, by_signal])
+def test_each_door_asks_the_mapping_of_the_changes_host(short: Engine, door: Callable[[Engine, str], None]) -> None:
     register(short, "north")
-    recorded(short, host="north", payload={})
+    door(short, "north")
+    with pytest.raises((InvalidChange, ChangesRefused)) as refused:
+        door(short, HOST)
+    assert WHY in str(getattr(refused.value, "results", refused.value))
     with short.connect() as connection:
         assert [mapping_of(connection, host) for host in ("north", HOST)] == [OLDHOST, SHORT]
 
 
-def test_a_version_that_is_installed_gets_no_other_rules(short: Engine) -> None:
-    install(short, SHORT)  # the same again
-    with pytest.raises(MappingVersionTaken, match="oldhost has another mapping short/1"):
-        install(short, HostMapping("short", "1", {"*": (UNIT_ID,)}))
+OTHER = HostMapping("short", "1", {"*": (UNIT_ID,)})
+
+
+@pytest.mark.parametrize("since", [(), (LONGER,), (LONGER, SHORT)], ids=["it is in use", "it was replaced", "again"])
+def test_a_version_that_was_ever_installed_gets_no_other_rules(short: Engine, since: Sequence[HostMapping]) -> None:
+    for mapping in since:
+        install(short, mapping)
+    with pytest.raises(MappingVersionTaken, match="oldhost has had another mapping short/1"):
+        install(short, OTHER)
+    install(short, OTHER, "north")
+    for mapping in (SHORT, LONGER, OLDHOST, SHORT):
+        install(short, mapping)
+        with short.connect() as connection:
+            assert [mapping_of(connection, host) for host in (HOST, "north")] == [mapping, OTHER]
+
+
+def test_of_several_mappings_none_is_installed_if_one_is_refused(short: Engine) -> None:
+    with pytest.raises(MappingVersionTaken):
+        run_in_transaction(short, lambda connection: install_mappings(connection, {"north": LONGER, HOST: OTHER}))
+    with short.connect() as connection:
+        assert [mapping_of(connection, host) for host in ("north", HOST)] == [OLDHOST, SHORT]
 
 
 def test_migrate_installs_a_mapping_for_all_hosts_and_without_one_leaves_it(mariadb_server: PrivateMariaDB) -> None:
