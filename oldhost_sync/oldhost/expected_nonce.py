@@ -50,8 +50,7 @@ def ask(
     reply_timeout.answered(clock() - began, operation=False)
     answer = read_ask(response.status, response.body)
     if isinstance(answer, Ambiguous):
-        is_page = response.body.lstrip()[:1] == b"<"
-        return RefusedRequest(response.status, response.seconds_asked, is_page)
+        return RefusedRequest.by(response)
     return told_by_header(answer, response.seconds_asked)
 
 

@@ -23,6 +23,7 @@ from oldhost_sync.oldhost.wire import (
     ConnectionInUse,
     Gap,
     Replay,
+    Response,
     Unlisted,
 )
 from oldhost_sync.policy.machine.events import OpeningPostponed
@@ -33,8 +34,7 @@ _WHAT = {
     "refused": "OldHost, or a proxy before it, refuses our requests",
     "unreadable": "an answer that is not OldHost's",
 }
-
-_PAGE = "an HTML page, such as one to sign in, instead of OldHost's answer"
+_SIGN_IN = "a redirect or a web page, perhaps one to sign in, instead of OldHost's answer"
 
 # From one refused question to the next connection; the last one stays. So there are connections after 0, 1, 3, 7, 15,
 # 31 and 61 s.
@@ -132,26 +132,35 @@ def why_halted(operation: Reserved, expected: int | None) -> str:
 class RefusedRequest:
     """A complete answer that the protocol does not have: OldHost, or what stands before it, serves us not at all.
 
-    `retry_after`: the seconds that its header asks for; None: none. `is_page`: it is HTML. Its text has no word from
-    outside.
+    `retry_after`: the seconds that its header asks for; None: none. `is_page`: it is a web page. Its text has no word
+    from outside.
     """
 
     status: int
     retry_after: float | None = None
     is_page: bool = False
 
+    @classmethod
+    def by(cls, response: Response) -> RefusedRequest:
+        return cls(response.status, response.seconds_asked, response.body.lstrip()[:1] == b"<")
+
     @property
     def reason(self) -> str:
         """The reason of an opening that it ends: see `OpeningPostponed`."""
-        if self.status in CREDENTIALS:
+        if self.status in CREDENTIALS or self.wants_sign_in:
             return "credentials"
         return "refused" if self.status >= HTTPStatus.BAD_REQUEST else "unreadable"
+
+    @property
+    def wants_sign_in(self) -> bool:
+        """Whether it is what a log-in before OldHost says: a redirect, which is not followed, or a page with a yes."""
+        return 300 <= self.status < 400 or (self.is_page and self.status < 300)
 
     @property
     def is_of_us(self) -> bool:
         """Whether it would meet any request of ours, not just one operation for its content."""
         wants_less = self.status == HTTPStatus.TOO_MANY_REQUESTS or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        return self.status in CREDENTIALS or wants_less
+        return self.reason == "credentials" or wants_less
 
     @property
     def asks_all_to_wait(self) -> bool:
@@ -159,7 +168,7 @@ class RefusedRequest:
 
     def __str__(self) -> str:
         asks = "" if self.retry_after is None else f", and asks us to wait {self.retry_after:g} s"
-        what = _PAGE if self.is_page and self.reason == "unreadable" else _WHAT[self.reason]
+        what = _SIGN_IN if self.wants_sign_in else _WHAT[self.reason]
         return f"{what}: status {self.status}{_phrase(self.status)}{asks}"
 
 

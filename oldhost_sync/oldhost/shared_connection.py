@@ -75,7 +75,7 @@ class SharedConnection:
 
     def _keep_pace(self, answer: Answer, response: Response) -> None:
         """Note whether OldHost refuses us, not just this operation. Only 429 and 503 ask us to wait with all others."""
-        refusal = RefusedRequest(response.status, response.seconds_asked)
+        refusal = RefusedRequest.by(response)
         if isinstance(answer, Unlisted) and refusal.is_of_us:
             seconds_max = self.limits.ban_seconds if refusal.asks_all_to_wait else 0.0
             self.pace.refused(self.clock(), refusal, seconds_max, operation=True)

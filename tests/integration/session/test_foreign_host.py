@@ -47,8 +47,10 @@ REFUSALS = [
     (page(500), "refused", "status 500"),
     (page(599), "refused", "status 599"),
     (page(404), "refused", "status 404"),
-    (page(200), "unreadable", "status 200 (OK)"),
-    (page(302), "unreadable", "status 302"),
+    (page(200), "credentials", "perhaps one to sign in, instead of OldHost's answer: status 200 (OK)"),
+    (page(302), "credentials", "a redirect or a web page, perhaps one to sign in"),
+    (Answer(307), "credentials", "status 307"),
+    (Answer(200), "unreadable", "status 200"),
     (Answer(cut=9), "unreadable", "can't be read"),
     (replace(expects(501), stray=b"!"), "unreadable", "bytes come behind"),
 ]
@@ -229,11 +231,12 @@ def test_a_rejection_that_used_its_number_and_does_not_say_so_needs_no_new_sessi
     foreign.check_clean()
 
 
+@pytest.mark.parametrize("answer", [page(401), page(200), page(302), Answer(302)])
 def test_a_host_that_answers_questions_and_refuses_operations_gets_six_connections_a_minute(
-    foreign: ForeignStage,
+    foreign: ForeignStage, answer: Answer
 ) -> None:
     """Each time with another unit's change, as the one before waits apart."""
-    foreign.host.always = lambda request: page(401) if request.is_operation else None
+    foreign.host.always = lambda request: answer if request.is_operation else None
     process = Process()
     while process.clock_offset < 60:
         outcome = foreign.open(process)

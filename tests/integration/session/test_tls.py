@@ -299,10 +299,13 @@ def test_an_encrypted_key_is_named_and_nobody_is_asked_for_its_password(
     assert (outcome.reason, "encrypted" in outcome.message) == ("credentials", True), outcome
 
 
-def test_a_login_page_over_tls_is_named_and_not_taken_for_an_answer(stage: SecuredStage) -> None:
-    stage.host.refuse_all(page(200))
+@pytest.mark.parametrize("answer", [page(200), page(302), Answer(303)])
+def test_a_log_in_over_tls_is_named_and_not_taken_for_an_answer(stage: SecuredStage, answer: Answer) -> None:
+    session = stage.session()
+    stage.host.refuse_all(answer)
+    assert outcomes(send(session, [stage.world.record("u1")])) == ["BOUND"]
     outcome = stage.refused()
-    assert (outcome.reason, "such as one to sign in" in outcome.message) == ("unreadable", True), outcome
+    assert (outcome.reason, "perhaps one to sign in" in outcome.message) == ("credentials", True), outcome
 
 
 def test_the_urls_path_comes_before_the_protocols_paths(stage: SecuredStage) -> None:

@@ -95,7 +95,12 @@ MUTANTS = (
     ),
     Mutant(
         "Retry-After of a page that is not OldHost's is not read",
-        (Patch("oldhost_sync/oldhost/expected_nonce.py", "RefusedRequest(response.status, response.seconds_asked, is_page)", "RefusedRequest(response.status, None, is_page)"),),
+        (Patch("oldhost_sync/oldhost/expected_nonce.py", "RefusedRequest.by(response)", "RefusedRequest(response.status)"),),
+        levels=(FOREIGN_HOST,),
+    ),
+    Mutant(
+        "a log-in that answers an operation is about that operation only",
+        (Patch(REFUSALS, 'self.reason == "credentials" or wants_less', "self.status in CREDENTIALS or wants_less"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
