@@ -18,9 +18,8 @@ from sqlalchemy.engine import Engine
 from temporalio import activity
 
 from activities import calling_writer
-from oldhost_sync.oldhost.access import Access
-from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
+from oldhost_sync.oldhost.connection import Clock
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.expected_nonce import FirstContact
 from oldhost_sync.oldhost.ledger import Count, Ledger
@@ -69,18 +68,17 @@ NOT_HERE = "this worker does not hold the session"
 
 @dataclass(slots=True)
 class SessionActivities:
-    """`addresses`, `limits`, `access`: each host's. `task_queue`: this worker's own, for its sessions' activities.
-    `clock`: in seconds.
+    """`connect_to`: how each host is reached, on the given clock; `limits`: each host's. `task_queue`: this worker's
+    own, for its sessions' activities. `clock`: in seconds.
     """
 
     engine: Engine
-    addresses: Callable[[str], Address]
+    connect_to: Callable[[str, Clock], Connector]
     task_queue: str
     owner: str
     limits: Callable[[str], SessionLimits]
     metrics: WorkerMetrics
     clock: Callable[[], float] = steady_clock
-    access: Callable[[str], Access] = lambda _: Access()
     tracer: Tracer | None = None
     recorder: SessionRecorder = field(init=False)
     _sessions: dict[str, Session] = field(default_factory=dict)
@@ -253,7 +251,7 @@ class SessionActivities:
         """One for each host, because it remembers the address that worked."""
         with self._lock:
             if host not in self._connectors:
-                self._connectors[host] = Connector(self.addresses(host), self.clock, access=self.access(host))
+                self._connectors[host] = self.connect_to(host, self.clock)
             return self._connectors[host]
 
     def _reply_timeout_of(self, host: str) -> ReplyTimeout:

@@ -22,6 +22,7 @@ from bench.processes import CpuMeter, served
 from bench.result import Result
 from bench.stage import SimulatedHost, Stage
 from bench.workload import backlog, put_into_outbox
+from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.recovery import Opened, Opening
@@ -148,7 +149,7 @@ def open_session(engine: Engine, host: str, url: str) -> Opened:
     limits = SessionLimits()
     outcome = Opening(
         ledger=MariaLedger(engine, host, timedelta(seconds=limits.settle_seconds)),
-        connect=lambda: Connector(address, time.monotonic).connect(lambda: None),
+        connect=lambda: Connector(address, HTTP, time.monotonic).connect(lambda: None),
         owner=f"bench-{os.getpid()}",
         condition=threading.Condition(),
         clock=time.monotonic,

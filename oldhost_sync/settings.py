@@ -25,10 +25,10 @@ from oldhost_sync.credentials import (
     parse_api_tokens,
     parse_encryption_keys,
 )
+from oldhost_sync.drivers.mapping import HostMapping
 from oldhost_sync.host_settings import FILES, SHARED, HostSettings, RequestTimeout, SettleTime, Span, Turns, Wait
 from oldhost_sync.hosts_file import HostInFile, read_hosts
 from oldhost_sync.oldhost.address import SHAPE, has_credentials, parse_address
-from oldhost_sync.oldhost.mapping import HostMapping
 from oldhost_sync.oldhost.mapping_file import read_mapping
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN

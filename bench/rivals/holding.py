@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.address import parse_address
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connector import Connector
@@ -58,7 +59,7 @@ class Holding:
         address = parse_address(self._settings.urls_by_host()[host])
         return Opening(
             ledger=MariaLedger(self._engine, host, timedelta(seconds=limits.settle_seconds)),
-            connect=lambda: Connector(address, time.monotonic).connect(lambda: None),
+            connect=lambda: Connector(address, HTTP, time.monotonic).connect(lambda: None),
             owner=f"rival-{os.getpid()}",
             condition=threading.Condition(),
             clock=time.monotonic,

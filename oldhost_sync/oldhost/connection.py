@@ -14,10 +14,24 @@ import math
 import select
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from oldhost_sync.drivers.contract import Garbled, Wire
+from oldhost_sync.drivers.events import (
+    Answer,
+    Closing,
+    ConnectionEnd,
+    Event,
+    NoService,
+    Ready,
+    Reply,
+    Told,
+    Unlisted,
+    Write,
+)
 from oldhost_sync.oldhost.access import REFUSED_OURS, refuses_ours
 from oldhost_sync.oldhost.errors import (
     CertificateRefused,
@@ -28,11 +42,12 @@ from oldhost_sync.oldhost.errors import (
     Silent,
     Unreadable,
 )
-from oldhost_sync.oldhost.wire import OLDHOST, ConnectionEnd, NotAResponse, Response, ResponseReader, Target
 
 # A wait on the socket calls `while_waiting` after this time, which is well below any heartbeat timeout.
 SLICE_SECONDS = 0.5
 READ_BYTES = 16 * 1024
+# Of one answer, with what belongs to no answer before it.
+ANSWER_BYTES_MAX = 64 * 1024
 # TCP keep-alive detects a connection that vanished silently (a firewall dropped its state, a machine lost power) within
 # a minute, and keeps an idle one in the connection tables of firewalls, which expire after some 240 s.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -50,11 +65,14 @@ Heartbeat = Callable[[], None]
 class HostConnection(Protocol):
     """What a session needs of its connection; the simulation has its own.
 
-    `target`: to whom its requests are addressed. `ending`: why it carries nothing more, as far as OldHost ended it.
+    `wire`: makes the requests. `at_ms`: the wall clock's time, for those that are dated. `ending`: why it carries
+    nothing more, as far as OldHost ended it.
     """
 
     @property
-    def target(self) -> Target: ...
+    def wire(self) -> Wire: ...
+
+    def at_ms(self) -> int: ...
 
     @property
     def ending(self) -> ConnectionEnd: ...
@@ -65,7 +83,7 @@ class HostConnection(Protocol):
 
     def await_answer(self, seconds: float, while_waiting: Heartbeat) -> bool: ...
 
-    def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response: ...
+    def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Reply: ...
 
     def close(self) -> None: ...
 
@@ -119,10 +137,17 @@ class _Wait:
 
 
 class OldHostConnection:
-    """A blocking connection over a socket, plain or TLS. `limit`: after how many answers OldHost closes, if known."""
+    """A blocking connection over a socket, plain or TLS. `limit`: after how many answers OldHost closes, if known;
+    `answer_bytes_max`: more are no answer.
+    """
 
     def __init__(
-        self, sock: socket.socket, clock: Clock, target: Target = OLDHOST, limit: AnswerLimit | None = None
+        self,
+        sock: socket.socket,
+        clock: Clock,
+        wire: Wire,
+        limit: AnswerLimit | None = None,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -132,7 +157,8 @@ class OldHostConnection:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self._socket: socket.socket | None = sock
         self._clock = clock
-        self.target = target
+        self.wire = wire
+        self._answer_bytes_max = answer_bytes_max
         self._until: float | None = None  # the deadline of the exchange on the wire
         self._timeout_seconds = 0.0
         self._began = 0.0
@@ -141,6 +167,9 @@ class OldHostConnection:
         self._answers = 0
         self.ending = ConnectionEnd.NONE
         self.has_served = False  # it gave an answer of OldHost's kind, not a proxy's page
+
+    def at_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def is_alive(self) -> bool:
         """False, and closed for good, when the host has closed it or sent an unexpected byte."""
@@ -195,7 +224,7 @@ class OldHostConnection:
             while_waiting()
         return True
 
-    def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response:
+    def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Reply:
         """Read the answer. Raises ExchangeCut or ConnectionClosed; after both it is closed for good.
 
         Gives up if no byte has arrived `reply_seconds` after the writing began, but not before it has listened for a
@@ -209,11 +238,11 @@ class OldHostConnection:
             to_listen = max(0.0, min(reply_seconds, SLICE_SECONDS) - self._listened)
             quiet_until = max(self._began + reply_seconds, self._clock() + to_listen)
             wait = _Wait(self._clock, until, self._timeout_seconds, quiet_until)
-            response = self._read(self._socket, wait, while_waiting)
+            reply = self._read(self._socket, wait, while_waiting)
             self._answers += 1
-            self.has_served = self.has_served or response.body.startswith(b"{")
-            whole, self.ending = response.reusable, response.ending
-            return response
+            self.has_served = self.has_served or not isinstance(reply.event, NoService | Unlisted)
+            whole, self.ending = reply.reusable, reply.ending
+            return reply
         finally:
             if not whole:
                 self.close()
@@ -251,29 +280,51 @@ class OldHostConnection:
                 pass
         return False
 
-    def _read(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat) -> Response:
-        reader = ResponseReader()
+    def _read(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat) -> Reply:
+        received = 0
         while True:
             self._wait(sock, wait, while_waiting, writing=False)
-            try:
-                data = sock.recv(READ_BYTES)
-                if not data and not reader.has_begun:
-                    self._limit.closed_after(self._answers)
-                    raise ExchangeCut("OldHost closed the connection instead of answering")
-                response = reader.feed(data)
-            except NOT_YET:
+            data = self._received(sock, begun=received > 0)
+            if data is None:
                 continue
-            except OSError as error:
-                if isinstance(error, ssl.SSLError) and refuses_ours(error):
-                    raise CertificateRefused(REFUSED_OURS) from error
-                if not reader.has_begun:
-                    self._limit.closed_after(self._answers)
-                raise ExchangeCut(f"the connection was lost while reading: {error}") from error
-            except NotAResponse as error:
-                raise Unreadable(f"the answer can't be read: {error}") from error
-            if response is not None:
-                return response
+            received += len(data)
+            if received > self._answer_bytes_max:
+                raise Unreadable(f"the answer can't be read: it is longer than {self._answer_bytes_max} bytes")
             wait.quiet_until = math.inf
+            events = self._events(data)
+            for event in events:
+                if isinstance(event, Write):
+                    self._write(sock, event.data, wait, while_waiting)
+            if (reply := _reply(events, self.wire)) is not None:
+                return reply
+            if not data:
+                raise Unreadable("the answer can't be read: closed before it was complete")
+
+    def _received(self, sock: socket.socket, *, begun: bool) -> bytes | None:
+        """The next bytes; empty: the end; None: there are none yet. `begun`: some of the answer were here before."""
+        try:
+            data = sock.recv(READ_BYTES)
+        except NOT_YET:
+            return None
+        except OSError as error:
+            if isinstance(error, ssl.SSLError) and refuses_ours(error):
+                raise CertificateRefused(REFUSED_OURS) from error
+            if not begun:
+                self._limit.closed_after(self._answers)
+            raise ExchangeCut(f"the connection was lost while reading: {error}") from error
+        if not data and not begun:
+            self._limit.closed_after(self._answers)
+            raise ExchangeCut("OldHost closed the connection instead of answering")
+        return data
+
+    def _events(self, data: bytes) -> list[Event]:
+        """What the wire makes of the next bytes, or of the end. Whatever goes wrong there proves nothing."""
+        try:
+            return self.wire.feed(data) if data else self.wire.end()
+        except Garbled as error:
+            raise Unreadable(f"the answer can't be read: {error}") from error
+        except Exception as error:
+            raise Unreadable(f"the answer can't be read: its driver fails with {type(error).__name__}") from error
 
     def _wait(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat, *, writing: bool) -> None:
         while True:
@@ -293,3 +344,15 @@ def ready(sock: socket.socket, seconds: float, *, writing: bool) -> bool:
     poll = select.poll()
     poll.register(sock, select.POLLOUT if writing else select.POLLIN)
     return bool(poll.poll(seconds * 1000))
+
+
+def _reply(events: list[Event], wire: Wire) -> Reply | None:
+    """The first answer ends the exchange; what comes behind it belongs to no request."""
+    reply: Reply | None = None
+    for event in events:
+        if reply is not None:
+            ending = event.ending if isinstance(event, Closing) else ConnectionEnd.STRAY
+            return Reply(reply.event, ending, reply.said)
+        if isinstance(event, Answer | Told | Ready):
+            reply = Reply(event, said=wire.said)
+    return reply

@@ -17,11 +17,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from oldhost_sync.drivers.contract import Driver, Peer
 from oldhost_sync.oldhost.access import Access, no_trust
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import SLICE_SECONDS, AnswerLimit, Clock, Heartbeat, OldHostConnection, ready
 from oldhost_sync.oldhost.errors import NoAccess, NoConnection
-from oldhost_sync.oldhost.wire import Target
 
 # Look-up and connect together; a resolver's own timeout is usually 5 s a server, twice.
 REACH_SECONDS_MAX = 12.0
@@ -116,7 +116,7 @@ class Connector:
     """Connects to the host at `address`, for one opening at a time. `clock`: monotonic seconds."""
 
     def __init__(
-        self, address: Address, clock: Clock, resolve: Resolve = resolve, access: Access | None = None
+        self, address: Address, driver: Driver, clock: Clock, resolve: Resolve = resolve, access: Access | None = None
     ) -> None:
         self._address = address
         self._access = access or Access()
@@ -126,7 +126,8 @@ class Connector:
         self._known: list[SockAddress] = []  # what the name server gave before
         self._in_vain: list[SockAddress] = []  # they gave no good answer; the last one last
         self._last: tuple[SockAddress, OldHostConnection] | None = None
-        self._target = Target(address.authority, address.base)
+        self._driver = driver
+        self._peer = Peer(address.authority, address.base)
         self._context: ssl.SSLContext | None = None
         self._stamp: tuple[tuple[int, ...], ...] = ()
         self._watch = NameWatch(address.name, address.port, clock, resolve)
@@ -136,7 +137,7 @@ class Connector:
         """Open a connection; raises NoConnection, and NoAccess where certificates or credentials are the cause.
         `heartbeat` is called at least every half second.
         """
-        self._target = Target(self._address.authority, self._address.base, self._access.authorization())
+        self._peer = Peer(self._address.authority, self._address.base, self._access.authorization())
         self._context = self._tls_context() if self._address.tls else None
         try:
             return self._connect(self._clock() + REACH_SECONDS_MAX, heartbeat)
@@ -203,7 +204,9 @@ class Connector:
                 last = error
                 self._note((family, address), in_vain=True)
                 continue
-            connection = OldHostConnection(sock, self._clock, self._target, self._limit)
+            connection = OldHostConnection(
+                sock, self._clock, self._driver.wire(self._peer), self._limit, self._driver.answer_bytes_max
+            )
             self._last = (family, address), connection
             return connection
         raise last

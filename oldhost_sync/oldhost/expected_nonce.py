@@ -6,36 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 
+from oldhost_sync.drivers.events import Answer, Applied, Expected, NoService, Rejected, Reply, Told, Unlisted
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import HostError
-from oldhost_sync.oldhost.refusals import RefusedRequest
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.oldhost.wire import (
-    Ambiguous,
-    Answer,
-    Applied,
-    Banned,
-    Busy,
-    ConnectionInUse,
-    Expected,
-    OutOfRange,
-    Rejected,
-    Response,
-    Unlisted,
-    encode_ask,
-    read_ask,
-    told_by_header,
-)
 
-# Statuses that say yes. Not 202, which says that it is not done yet.
-DONE = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
 # For so long a smaller expected nonce than one that was told is taken for an older answer; later, OldHost went back.
 STALE_SECONDS_MAX = 60.0
-
-Told = Expected | OutOfRange | Banned | Busy | ConnectionInUse | RefusedRequest
 
 
 def ask(
@@ -43,31 +22,27 @@ def ask(
 ) -> Told:
     """Ask once, with the full request timeout; raises HostErrors. The answer's time counts for the reply timeout."""
     began = clock()
-    connection.begin(
-        encode_ask(connection.target), timeout_seconds=limits.request_timeout_seconds, while_waiting=heartbeat
-    )
-    response = connection.finish(while_waiting=heartbeat)
+    question = connection.wire.ask_expected()
+    connection.begin(question, timeout_seconds=limits.request_timeout_seconds, while_waiting=heartbeat)
+    told = connection.finish(while_waiting=heartbeat).event
     reply_timeout.answered(clock() - began, operation=False)
-    answer = read_ask(response.status, response.body)
-    if isinstance(answer, Ambiguous):
-        return RefusedRequest.by(response)
-    return told_by_header(answer, response.seconds_asked)
+    return told if isinstance(told, Told) else NoService("unreadable", "an answer to something that was not asked")
 
 
-def answered_with_count(answer: Answer, response: Response, nonce: int, ask: Callable[[], Told]) -> Answer:
+def answered_with_count(answer: Answer, reply: Reply, nonce: int, ask: Callable[[], Told]) -> Answer:
     """The answer to the operation with `nonce`, and what OldHost's count adds to it, if it leaves that open.
 
     OldHost answers strictly in order, so what it then expects over the same connection is its count after that answer.
     Two answers leave it open:
 
-    - An empty 200, 201 or 204 says yes and names no nonce. With a count that has moved on by just ours, that is an
+    - One that says yes and names no nonce, as an empty 200. With a count that has moved on by just ours, that is an
       apply (I14): the two are about the same request. Without it, nothing is proven, and the next session decides.
     - A rejection without an expected nonce uses it by the protocol. Not every host does: where the count has not moved,
       the nonce is free, and what follows would otherwise be a gap, and then look like a host that went back.
     """
-    empty = isinstance(answer, Unlisted) and response.status in DONE and not response.body.strip()
+    empty = isinstance(answer, Unlisted) and answer.says_yes
     open_ended = isinstance(answer, Rejected) and not answer.is_told
-    if not response.reusable or not (empty or open_ended):
+    if not reply.reusable or not (empty or open_ended):
         return answer
     try:
         told = ask()

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from oldhost_sync.oldhost.mapping import Encoded
-from oldhost_sync.oldhost.wire import Applied, Malformed, Rejected, Said
+from oldhost_sync.drivers.events import Applied, Malformed, Rejected, Said
+from oldhost_sync.drivers.mapping import Encoded
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, PriorityClass
 
 # How many bound operations a new session gets at once; there are more only after an operator's `resolve resend`.

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from oldhost_sync.drivers.mapping import ENVELOPE, OLDHOST, SOURCES, HostMapping, Output, Rule, tokens_of, version_of
 from oldhost_sync.fields.json_text import check_json
 from oldhost_sync.fields.scalar import InvalidField
 from oldhost_sync.fields.toml_file import Key, Mistake, read_toml
-from oldhost_sync.oldhost.mapping import ENVELOPE, OLDHOST, SOURCES, HostMapping, Output, Rule, tokens_of, version_of
 from oldhost_sync.policy.limits import NAME_PATTERN
 
 # More is a mistake: a body has 64 KiB, and an entity some dozen event types.

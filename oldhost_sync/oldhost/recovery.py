@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from oldhost_sync.drivers.events import Banned, Busy, ConnectionInUse, Expected, NoService, OutOfRange
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import (
@@ -27,11 +28,10 @@ from oldhost_sync.oldhost.errors import (
 from oldhost_sync.oldhost.expected_nonce import FirstContact, ask
 from oldhost_sync.oldhost.ledger import Count, Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.nonce_pipeline import Condition
-from oldhost_sync.oldhost.refusals import ConnectionPace, NoService, RefusedRequest, why_hung_up
+from oldhost_sync.oldhost.refusals import ConnectionPace, why_hung_up
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.oldhost.shared_connection import ExchangeListener
-from oldhost_sync.oldhost.wire import Banned, Busy, ConnectionInUse, Expected, OutOfRange
 from oldhost_sync.policy.changes import to_wire
 from oldhost_sync.policy.machine.events import REFUSALS, OpeningHalted, OpeningPostponed, SessionOpened
 
@@ -378,17 +378,17 @@ class Opening:
             return self._come_back("busy", "OldHost stays busy when it is asked for the expected nonce")
         return self._come_back("unsteady", f"the expected nonce kept changing; the last reading was {last.value}")
 
-    def _not_told(self, answer: Banned | ConnectionInUse | RefusedRequest, epoch: int) -> OpeningPostponed:
+    def _not_told(self, answer: Banned | ConnectionInUse | NoService, epoch: int) -> OpeningPostponed:
         match answer:
             case Banned(retry_after):
                 return OpeningPostponed(self.ledger.ban(epoch, self.limits.ban_span(retry_after)), "ban")
             case ConnectionInUse():
                 self.reply_timeout.found_unfinished(self.clock())
                 return self._come_back("in-use", "OldHost serves another connection")
-            case RefusedRequest():
+            case NoService():
                 return self._refused(answer)
 
-    def _refused(self, refusal: RefusedRequest | NoService) -> OpeningPostponed:
+    def _refused(self, refusal: NoService) -> OpeningPostponed:
         return self.pace.refused(self.clock(), refusal, self.limits.ban_seconds)
 
     def _hung_up(self, connection: HostConnection, answers: int) -> OpeningPostponed:

@@ -11,10 +11,8 @@ A connection, or any request over it: the opening is postponed, and the next con
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
 
-from oldhost_sync.oldhost.ledger import Reserved
-from oldhost_sync.oldhost.wire import (
+from oldhost_sync.drivers.events import (
     Ambiguous,
     Answer,
     Banned,
@@ -22,19 +20,12 @@ from oldhost_sync.oldhost.wire import (
     ConnectionEnd,
     ConnectionInUse,
     Gap,
+    NoService,
     Replay,
-    Response,
     Unlisted,
 )
+from oldhost_sync.oldhost.ledger import Reserved
 from oldhost_sync.policy.machine.events import OpeningPostponed
-
-CREDENTIALS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
-_WHAT = {
-    "credentials": "OldHost, or a proxy before it, refuses our credentials or our address",
-    "refused": "OldHost, or a proxy before it, refuses our requests",
-    "unreadable": "an answer that is not OldHost's",
-}
-_SIGN_IN = "a redirect or a web page, perhaps one to sign in, instead of OldHost's answer"
 
 # From one refused question to the next connection; the last one stays. So there are connections after 0, 1, 3, 7, 15,
 # 31 and 61 s.
@@ -128,57 +119,6 @@ def why_halted(operation: Reserved, expected: int | None) -> str:
 # ------------------------------------------------------------------------------------------------ we are refused
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedRequest:
-    """A complete answer that the protocol does not have: OldHost, or what stands before it, serves us not at all.
-
-    `retry_after`: the seconds that its header asks for; None: none. `is_page`: it is a web page. Its text has no word
-    from outside.
-    """
-
-    status: int
-    retry_after: float | None = None
-    is_page: bool = False
-
-    @classmethod
-    def by(cls, response: Response) -> RefusedRequest:
-        return cls(response.status, response.seconds_asked, response.body.lstrip()[:1] == b"<")
-
-    @property
-    def reason(self) -> str:
-        """The reason of an opening that it ends: see `OpeningPostponed`."""
-        if self.status in CREDENTIALS or self.wants_sign_in:
-            return "credentials"
-        return "refused" if self.status >= HTTPStatus.BAD_REQUEST else "unreadable"
-
-    @property
-    def wants_sign_in(self) -> bool:
-        """Whether it is what a log-in before OldHost says: a redirect, which is not followed, or a page with a yes."""
-        return 300 <= self.status < 400 or (self.is_page and self.status < 300)
-
-    @property
-    def is_of_us(self) -> bool:
-        """Whether it would meet any request of ours, not just one operation for its content."""
-        wants_less = self.status == HTTPStatus.TOO_MANY_REQUESTS or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        return self.reason == "credentials" or wants_less
-
-    @property
-    def asks_all_to_wait(self) -> bool:
-        return self.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
-
-    def __str__(self) -> str:
-        asks = "" if self.retry_after is None else f", and asks us to wait {self.retry_after:g} s"
-        what = _SIGN_IN if self.wants_sign_in else _WHAT[self.reason]
-        return f"{what}: status {self.status}{_phrase(self.status)}{asks}"
-
-
-def _phrase(status: int) -> str:
-    try:
-        return f" ({HTTPStatus(status).phrase})"
-    except ValueError:
-        return ""
-
-
 def why_hung_up(ending: ConnectionEnd, answers: int) -> tuple[str, str]:
     """The reason of an opening whose connection ended after so many answers, and a sentence: see `OpeningPostponed`."""
     if ending is ConnectionEnd.STRAY:
@@ -187,18 +127,6 @@ def why_hung_up(ending: ConnectionEnd, answers: int) -> tuple[str, str]:
         return "connection", f"OldHost closed the connection after {answers} answers"
     how = ending or ConnectionEnd.QUIET
     return "keep-alive", f"OldHost closes the connection after each answer ({how}): it must keep it open"
-
-
-@dataclass(frozen=True, slots=True)
-class NoService:
-    """We are refused before there is an answer that can be read. `reason`: see `OpeningPostponed`."""
-
-    reason: str
-    why: str
-    retry_after: float | None = None
-
-    def __str__(self) -> str:
-        return self.why
 
 
 class ConnectionPace:
@@ -215,10 +143,10 @@ class ConnectionPace:
     def __init__(self) -> None:
         self._refused: dict[bool, int] = {True: 0, False: 0}  # in a row: operations, questions
         self._not_before = 0.0
-        self._refusal: RefusedRequest | NoService = NoService("unreadable", "")  # the last one
+        self._refusal: NoService = NoService("unreadable", "")  # the last one
 
     def refused(
-        self, now: float, refusal: RefusedRequest | NoService, seconds_max: float, *, operation: bool = False
+        self, now: float, refusal: NoService, seconds_max: float, *, operation: bool = False
     ) -> OpeningPostponed:
         """A connection or a request was refused. `seconds_max`: the longest pause that is granted."""
         self._refused[operation] += 1

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from oldhost_sync.drivers.events import Ambiguous, Answer, Applied, Busy, Malformed, Rejected, Replay, Said, Unlisted
 from oldhost_sync.oldhost.answer_times import AnswerTime
 from oldhost_sync.oldhost.connection import Heartbeat
 from oldhost_sync.oldhost.errors import (
@@ -34,19 +35,6 @@ from oldhost_sync.oldhost.ledger import Answered, Reservation, Reserved, consume
 from oldhost_sync.oldhost.nonce_pipeline import QueuedSend, SendStep
 from oldhost_sync.oldhost.refusals import Refusal, Unwritten, kind, refusal, why_ended, why_halted
 from oldhost_sync.oldhost.shared_connection import SharedConnection
-from oldhost_sync.oldhost.wire import (
-    Ambiguous,
-    Answer,
-    Applied,
-    Busy,
-    Malformed,
-    Rejected,
-    Replay,
-    Said,
-    Unlisted,
-    encode_sync,
-    said_by,
-)
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey, to_wire
 from oldhost_sync.policy.machine.events import SendEnded
 
@@ -296,7 +284,7 @@ class RunningSend:
         self._shared.first_contact.forget()
         try:
             self._connection.begin(
-                encode_sync(operation.nonce, operation.body, self._connection.target),
+                self._connection.wire.operation(operation.nonce, operation.body, self._connection.at_ms()),
                 timeout_seconds=self._limits.request_timeout_seconds,
                 while_waiting=self._heartbeat,
             )
@@ -306,7 +294,7 @@ class RunningSend:
             self._work_meanwhile(operation, None if came else following)
             worked = self._clock()
             reply_timeout = self._reply_timeout.wait_seconds(self._limits.request_timeout_seconds)
-            response = self._connection.finish(while_waiting=self._heartbeat, reply_seconds=reply_timeout)
+            reply = self._connection.finish(while_waiting=self._heartbeat, reply_seconds=reply_timeout)
         except NothingWritten as error:
             return Unwritten(str(error))
         except HostError as error:
@@ -314,10 +302,9 @@ class RunningSend:
                 self._reply_timeout.gave_up(began)
             return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))
         time = AnswerTime(began, listened, worked, self._clock(), came)
-        if not response.reusable:
-            self._shared.close(f"OldHost ended the connection after its answer: {response.ending}")
-        answer = self._shared.read(response, operation.nonce, self._heartbeat)
-        self._said = said_by(response.status, response.body, operation.nonce)
+        if not reply.reusable:
+            self._shared.close(f"OldHost ended the connection after its answer: {reply.ending}")
+        answer, self._said = self._shared.read(reply, operation.nonce, self._heartbeat), reply.said
         self._learn(answer, time)
         return answer
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from oldhost_sync.drivers.events import Banned, Busy, Expected
 from oldhost_sync.oldhost.answer_times import MarkTime, ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import HostError, LedgerError
@@ -22,7 +23,6 @@ from oldhost_sync.oldhost.refusals import ConnectionPace
 from oldhost_sync.oldhost.send import RunningSend
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.oldhost.shared_connection import ExchangeListener, SharedConnection
-from oldhost_sync.oldhost.wire import Banned, Busy, Expected
 from oldhost_sync.policy.machine.events import Probed, SendEnded
 
 

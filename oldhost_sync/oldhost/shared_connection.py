@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from oldhost_sync.drivers.events import Answer, Banned, Replay, Reply, Told, Unlisted
 from oldhost_sync.oldhost.answer_times import MarkTime, ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
-from oldhost_sync.oldhost.expected_nonce import FirstContact, Told, answered_with_count, ask
+from oldhost_sync.oldhost.expected_nonce import FirstContact, answered_with_count, ask
 from oldhost_sync.oldhost.ledger import Ledger, Reserved
 from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
-from oldhost_sync.oldhost.refusals import ConnectionPace, RefusedRequest, Unwritten, kind
+from oldhost_sync.oldhost.refusals import ConnectionPace, Unwritten, kind
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.oldhost.wire import Answer, Banned, Replay, Response, Unlisted, read_answer, told_by_header
 
 T = TypeVar("T")
 
@@ -66,17 +66,19 @@ class SharedConnection:
         """Ask for the expected nonce, by the thread that holds the wire; raises HostErrors."""
         return ask(self.connection, self.limits, heartbeat, self.clock, self.reply_timeout)
 
-    def read(self, response: Response, nonce: int, heartbeat: Heartbeat) -> Answer:
+    def read(self, reply: Reply, nonce: int, heartbeat: Heartbeat) -> Answer:
         """The answer to the operation with `nonce`, whose thread holds the wire."""
-        answer = told_by_header(read_answer(response.status, response.body, nonce), response.seconds_asked)
-        answer = answered_with_count(answer, response, nonce, lambda: self.ask(heartbeat))
-        self._keep_pace(answer, response)
+        answer = (
+            reply.event if isinstance(reply.event, Answer) else Unlisted("an answer to something that was not sent")
+        )
+        answer = answered_with_count(answer, reply, nonce, lambda: self.ask(heartbeat))
+        self._keep_pace(answer)
         return answer
 
-    def _keep_pace(self, answer: Answer, response: Response) -> None:
-        """Note whether OldHost refuses us, not just this operation. Only 429 and 503 ask us to wait with all others."""
-        refusal = RefusedRequest.by(response)
-        if isinstance(answer, Unlisted) and refusal.is_of_us:
+    def _keep_pace(self, answer: Answer) -> None:
+        """Note whether OldHost refuses us, not just this operation."""
+        refusal = answer.refuses if isinstance(answer, Unlisted) else None
+        if refusal is not None:
             seconds_max = self.limits.ban_seconds if refusal.asks_all_to_wait else 0.0
             self.pace.refused(self.clock(), refusal, seconds_max, operation=True)
         else:

@@ -31,12 +31,15 @@ from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities, TemporalHistories
 from activities.submissions import SubmissionActivities
 from oldhost_sync.delivery import alerts_delivered
+from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.environment import settings
 from oldhost_sync.explanations import leave_after
 from oldhost_sync.host_settings import SEND_WITHIN_SECONDS, HostSettings
 from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.oldhost.access import Access
-from oldhost_sync.oldhost.address import Address, parse_address
+from oldhost_sync.oldhost.address import parse_address
+from oldhost_sync.oldhost.connection import Clock
+from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import NoAccess
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.machine.release import RELEASE
@@ -275,8 +278,7 @@ def session_activities(
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return SessionActivities(
         engine=engine,
-        addresses=addresses(settings),
-        access=access(settings),
+        connect_to=connectors(settings),
         task_queue=session_task_queue(name),
         owner=name,
         limits=cache(lambda host: session_limits(settings.of_host(host))),
@@ -314,16 +316,16 @@ def _access(of_host: HostSettings) -> Access:
     return Access(of_host.ca_file, of_host.cert_file, of_host.key_file, of_host.auth_file)
 
 
-def addresses(settings: Settings) -> Callable[[str], Address]:
-    """The address of each host."""
-    by_host = {host: parse_address(url) for host, url in settings.urls_by_host().items()}
+def connectors(settings: Settings) -> Callable[[str, Clock], Connector]:
+    """How each host is reached. SettingsError when a file can't be used now."""
+    urls, access_to = settings.urls_by_host(), access(settings)
 
-    def address_of(host: str) -> Address:
-        if host not in by_host:
-            raise SettingsError(f"no address is set for host {host!r}; this worker serves {', '.join(by_host)}")
-        return by_host[host]
+    def connect_to(host: str, clock: Clock) -> Connector:
+        if host not in urls:
+            raise SettingsError(f"no address is set for host {host!r}; this worker serves {', '.join(urls)}")
+        return Connector(parse_address(urls[host]), HTTP, clock, access=access_to(host))
 
-    return address_of
+    return connect_to
 
 
 @asynccontextmanager

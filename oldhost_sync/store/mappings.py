@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.oldhost.mapping import OLDHOST, ChangeContent, HostMapping, NotMapped, from_text, to_text
+from oldhost_sync.drivers.mapping import OLDHOST, ChangeContent, HostMapping, NotMapped, from_text, to_text
 from oldhost_sync.store.errors import InvalidChange, MappingVersionTaken
 
 logger = logging.getLogger(__name__)

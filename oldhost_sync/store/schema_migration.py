@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 import oldhost_sync
-from oldhost_sync.oldhost.mapping import HostMapping
+from oldhost_sync.drivers.mapping import HostMapping
 from oldhost_sync.store.engine import check_server, create_engine, needed_revision
 from oldhost_sync.store.errors import LOCK_WAIT_TIMEOUT, TransactionContended, error_code, translate
 from oldhost_sync.store.intake.rules import seed_rules

@@ -12,7 +12,7 @@ from tests.architecture.project_files import ROOT, project_files, python_files, 
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "models", "manager", "misc"}
 # The feed of changes; and the old place of a public name, until 0.3.
 NOUNS = {
-    "oldhost_sync/oldhost/mapping.py",
+    "oldhost_sync/drivers/mapping.py",
     "oldhost_sync/policy/tuning.py",
     "oldhost_sync/store/read/change_feed.py",
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oldhost_sync.drivers.events import Said
 from oldhost_sync.oldhost.ledger import Reserved
-from oldhost_sync.oldhost.wire import Said
 from oldhost_sync.policy.changes import ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld
 

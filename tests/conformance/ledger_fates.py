@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from oldhost_sync.drivers.events import Rejected
 from oldhost_sync.oldhost.ledger import Answered
-from oldhost_sync.oldhost.wire import Rejected
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeResult, PriorityClass
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 

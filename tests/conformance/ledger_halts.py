@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from oldhost_sync.drivers.events import Rejected
 from oldhost_sync.oldhost.errors import Fenced, LedgerHalted
 from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.oldhost.wire import Rejected
 from oldhost_sync.policy.changes import WAITING, ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from oldhost_sync.drivers.events import Malformed, Rejected
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated
 from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.oldhost.wire import Malformed, Rejected
 from oldhost_sync.policy.changes import WAITING, ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from oldhost_sync.drivers.events import Applied, Rejected
 from oldhost_sync.oldhost.ledger import Answered, Count, Ledger, Reserved
-from oldhost_sync.oldhost.wire import Applied, Rejected
 from oldhost_sync.policy.changes import ChangeResult, PriorityClass
 
 SETTLE_SECONDS = 10.0

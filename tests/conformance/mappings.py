@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.oldhost.mapping import HostMapping, Output
+from oldhost_sync.drivers.mapping import HostMapping, Output
 from oldhost_sync.store.mappings import install_mappings
 from oldhost_sync.store.transactions import run_in_transaction
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.drivers.events import Applied, Rejected
 from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.oldhost.wire import Applied, Rejected
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.integration.store.writing import recorded
 

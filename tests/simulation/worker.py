@@ -13,8 +13,11 @@ from activities.records import RecordingActivities
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
 from activities.submissions import SubmissionActivities
+from oldhost_sync.drivers.contract import LOCAL
+from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import AnswerLimit, OldHostConnection
+from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import NoConnection
 from oldhost_sync.oldhost.recovery import Opening
 from oldhost_sync.oldhost.session_limits import SessionLimits
@@ -118,7 +121,7 @@ class Sessions(SessionActivities):
         if mode == "after":
             client.close()
             raise NoConnection("gone at once")
-        return OldHostConnection(client, clock, limit=self.limit)  # type: ignore[arg-type]
+        return OldHostConnection(client, clock, HTTP.wire(LOCAL), self.limit)  # type: ignore[arg-type]
 
 
 class Worker:
@@ -137,7 +140,7 @@ class Worker:
         engine = world.engine(process)
         self.sessions = Sessions(
             engine=engine,
-            addresses=lambda host: Address(host, 1),
+            connect_to=lambda host, clock: Connector(Address(host, 1), HTTP, clock),
             task_queue=self.queue,
             owner=process.name,
             limits=lambda _: limits,

@@ -18,7 +18,7 @@ _VARIES = re.compile(
     r"|[0-9a-fA-F]{16,}"  # hashes and other keys
     r"|\b0x[0-9a-fA-F]+\b|\d+(?:[.,:]\d+)*"  # numbers, times, amounts
 )
-# An answer that is not the protocol's, as oldhost/wire.py words it. Its body may say anything, a guest's name too.
+# An answer that is not the protocol's, as `Said` words it. Its body may say anything, a guest's name too.
 _FOREIGN = re.compile(r"((?:unsure: )?status [0-9]{3})[:,] ")
 
 

@@ -16,10 +16,10 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from oldhost_sync.drivers.events import Applied, Said
+from oldhost_sync.drivers.mapping import OLDHOST, HostMapping
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable, check
 from oldhost_sync.oldhost.ledger import Answered, Reconciled, Reservation, Reserved, TakenOver, consumed
-from oldhost_sync.oldhost.mapping import OLDHOST, HostMapping
-from oldhost_sync.oldhost.wire import Applied, Said
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
 from oldhost_sync.store.errors import StoreError, is_the_values_fault
 from oldhost_sync.store.ledger import statements as sql

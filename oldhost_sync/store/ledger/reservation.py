@@ -29,9 +29,9 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Row
 
+from oldhost_sync.drivers.mapping import ChangeContent, Encoded, HostMapping, NotMapped, too_large
 from oldhost_sync.oldhost.errors import InvariantViolated
 from oldhost_sync.oldhost.ledger import Reserved
-from oldhost_sync.oldhost.mapping import ChangeContent, Encoded, HostMapping, NotMapped, too_large
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
 from oldhost_sync.store.ledger.fates import UNKNOWN, Ending

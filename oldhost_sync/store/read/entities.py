@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from sqlalchemy import bindparam, select, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.oldhost.mapping import ChangeContent, HostMapping, NotMapped
+from oldhost_sync.drivers.mapping import ChangeContent, HostMapping, NotMapped
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.fates import UNKNOWN

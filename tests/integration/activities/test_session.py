@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -15,6 +16,7 @@ from sqlalchemy.engine import Connection
 from activities.session import NOT_HERE, SessionActivities
 from oldhost_simulator.admin import Controls
 from oldhost_simulator.simulator import Config, Simulator
+from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_times import KNOWN_AFTER
 from oldhost_sync.oldhost.connector import Connector, SockAddress
@@ -47,7 +49,7 @@ def worker(world: MariaWorld, oldhost: Simulator, name: str) -> SessionActivitie
     limits = SessionLimits(reconnect_seconds_max=2.0, connect_pause_seconds=0.02, look_up_seconds=0.02)
     return SessionActivities(
         engine=world.engine,
-        addresses=lambda host: Address(oldhost.config.host, oldhost.port),
+        connect_to=lambda _, clock: Connector(Address(oldhost.config.host, oldhost.port), HTTP, clock),
         task_queue=f"queue-{name}",
         owner=name,
         limits=lambda _: limits,
@@ -200,7 +202,7 @@ def test_a_session_leaves_a_host_that_lives_on_after_its_name_has_moved(
         def find(name: str, port: int) -> list[SockAddress]:
             return [(socket.AF_INET, (leads_to[0].address, leads_to[0].port))]
 
-        sessions._connectors[HOST] = Connector(name, sessions.clock, find)
+        sessions._connectors[HOST] = Connector(name, HTTP, sessions.clock, find)
         open_session(sessions)
         watching = threading.Thread(target=sessions.watch)
         watching.start()
@@ -226,7 +228,7 @@ def test_a_halt_whose_cause_is_gone_by_the_hosts_own_count_says_so_and_one_decis
     monkeypatch.setattr("activities.session.HALT_CHECK_SECONDS", 0.02)
     sessions = worker(world, oldhost, "a")
     with ForeignHost() as host:
-        sessions._connectors[HOST] = Connector(Address(host.address, host.port), sessions.clock)
+        sessions._connectors[HOST] = Connector(Address(host.address, host.port), HTTP, sessions.clock)
         open_session(sessions)
         send(sessions, 1, world.record("u1"))
         sessions._end_here(HOST, "a restart", lambda: None)
@@ -286,20 +288,21 @@ def test_a_locked_ledger_is_the_reason_that_an_opening_gives_after_one_wait(
 
 
 def test_an_unknown_host_is_an_error_that_says_so() -> None:
-    from oldhost_sync.roles.worker import addresses
+    from oldhost_sync.roles.worker import connectors
     from oldhost_sync.settings import SettingsError, load_settings
 
-    find = addresses(load_settings(oldhost_url="http://10.0.0.7:8100", host="annex"))
-    assert find("annex") == Address("10.0.0.7", 8100, "10.0.0.7:8100")
+    connect_to = connectors(load_settings(oldhost_url="http://10.0.0.7:8100", host="annex"))
+    assert connect_to("annex", time.monotonic)._address == Address("10.0.0.7", 8100, "10.0.0.7:8100")
     with pytest.raises(SettingsError, match="no address is set"):
-        find("elsewhere")
+        connect_to("elsewhere", time.monotonic)
 
 
 def test_an_ipv6_address_is_connected_to_without_its_brackets_and_named_with_them() -> None:
-    from oldhost_sync.roles.worker import addresses
+    from oldhost_sync.roles.worker import connectors
     from oldhost_sync.settings import load_settings
 
-    assert addresses(load_settings(oldhost_url="http://[::1]:8100"))("oldhost") == Address("::1", 8100, "[::1]:8100")
+    connect_to = connectors(load_settings(oldhost_url="http://[::1]:8100"))
+    assert connect_to("oldhost", time.monotonic)._address == Address("::1", 8100, "[::1]:8100")
 
 
 def sessions_told(world: MariaWorld) -> list[tuple[int, str | None, str | None]]:

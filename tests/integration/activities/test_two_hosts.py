@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,4 +118,4 @@ def test_each_session_has_its_own_hosts_limits(sessions: SessionActivities) -> N
 
 
 def test_no_credential_is_in_what_the_worker_shows(sessions: SessionActivities) -> None:
-    assert SECRET not in f"{sessions!r}{sessions.access('north')!r}"
+    assert SECRET not in f"{sessions!r}{sessions.connect_to('north', time.monotonic)._access!r}"

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.api.writer_link import writer_away
-from oldhost_sync.oldhost.mapping import payload_hash
+from oldhost_sync.drivers.mapping import payload_hash
 from tests.integration.api.conftest import ScriptedWriter
 from tests.integration.api.test_fates import bind, end, execute, fate, make, relay
 from tests.integration.api.test_writes import DOOR_CODE, count_changes, rows

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from oldhost_sync.drivers.events import Rejected
 from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.oldhost.wire import Rejected
 from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.outbox.books import count_books

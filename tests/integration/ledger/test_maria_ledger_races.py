@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.drivers.events import Applied, Rejected
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Answered, Count, Reserved
-from oldhost_sync.oldhost.wire import Applied, Rejected
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.change_recorder import record_change

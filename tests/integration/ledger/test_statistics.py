@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.drivers.events import Applied
 from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.oldhost.wire import Applied
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 

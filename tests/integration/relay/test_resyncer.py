@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.oldhost.mapping import payload_hash
+from oldhost_sync.drivers.mapping import payload_hash
 from oldhost_sync.policy.changes import Outcome, PriorityClass
 from oldhost_sync.policy.limits import RESYNC_INTERVAL_SECONDS, RESYNC_POLL_SECONDS
 from oldhost_sync.policy.rules.operator_act import at_the_terminal

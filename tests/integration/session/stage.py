@@ -19,9 +19,13 @@ from temporalio.testing import ActivityEnvironment
 from activities.records import RecordingActivities
 from oldhost_simulator.admin import Controls
 from oldhost_simulator.simulator import Config, Simulator
+from oldhost_sync.drivers.events import ConnectionEnd, Reply
+from oldhost_sync.drivers.http.driver import HTTP
+from oldhost_sync.drivers.http.response import Response
+from oldhost_sync.drivers.http.wire import HttpWire
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
-from oldhost_sync.oldhost.connection import Heartbeat, HostConnection, OldHostConnection
+from oldhost_sync.oldhost.connection import Heartbeat, HostConnection, OldHostConnection, _reply
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.expected_nonce import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
@@ -29,7 +33,6 @@ from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
 from oldhost_sync.oldhost.refusals import ConnectionPace
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.oldhost.wire import ConnectionEnd, Response
 from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded
 from oldhost_sync.policy.rules.apart import PAUSES_MS
@@ -144,7 +147,7 @@ class WatchedConnection:
         self._connection = connection
         self._process = process
         self._asking = False
-        self.target = connection.target
+        self.wire = connection.wire
 
     def is_alive(self) -> bool:
         return bool(self._process.around("is_alive", self._connection.is_alive))
@@ -165,16 +168,25 @@ class WatchedConnection:
 
         return bool(self._process.around("await_answer", wait))
 
-    def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response:
-        def read() -> Response:
+    def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Reply:
+        def read() -> Reply:
             if self._process.forged:
-                return self._process.forged.pop(0)
+                return self._forged(self._process.forged.pop(0))
             if not self._asking:
                 self._process.reply_seconds.append(reply_seconds)
             return self._connection.finish(while_waiting=while_waiting, reply_seconds=reply_seconds)
 
-        response: Response = self._process.around("hear" if self._asking else "read", read)
-        return response
+        reply: Reply = self._process.around("hear" if self._asking else "read", read)
+        return reply
+
+    def _forged(self, response: Response) -> Reply:
+        assert isinstance(self.wire, HttpWire)
+        reply = _reply(self.wire.read(response), self.wire)
+        assert reply is not None
+        return reply
+
+    def at_ms(self) -> int:
+        return self._connection.at_ms()
 
     def close(self) -> None:
         self._connection.close()
@@ -255,7 +267,7 @@ class Stage:
             session.close("the test is over")
 
     def connector(self, process: Process) -> Connector:
-        return Connector(self.address, process.clock)
+        return Connector(self.address, HTTP, process.clock)
 
     @property
     def address(self) -> Address:

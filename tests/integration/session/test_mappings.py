@@ -9,7 +9,7 @@ from itertools import cycle
 import pytest
 
 from oldhost_simulator.simulator import Config, Simulator
-from oldhost_sync.oldhost.mapping import OLDHOST
+from oldhost_sync.drivers.mapping import OLDHOST
 from oldhost_sync.store.read.change_status import find_fate_of_id
 from tests.conformance.mappings import LONGER, SHORT, install
 from tests.conformance.maria_world import HOST, MariaWorld

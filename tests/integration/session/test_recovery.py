@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 
 import pytest
 
+from oldhost_sync.drivers.http.response import Response
 from oldhost_sync.oldhost.recovery import Opened
-from oldhost_sync.oldhost.wire import Response
 from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed
 from tests.integration.session.stage import Process, Stage, StageLimits, outcomes, send
 

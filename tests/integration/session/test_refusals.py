@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oldhost_sync.drivers.http.response import Response
 from oldhost_sync.oldhost.errors import ExchangeCut, LedgerUnavailable, NothingWritten
-from oldhost_sync.oldhost.wire import Response
 from oldhost_sync.policy.machine.events import OpeningHalted
 from tests.integration.session.stage import Process, Stage, outcomes, send
 

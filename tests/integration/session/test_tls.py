@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from oldhost_sync.drivers.http.driver import HTTP
+from oldhost_sync.drivers.http.oldhost import encode_ask
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import OldHostConnection
@@ -19,7 +21,6 @@ from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import CertificateRefused, NoAccess, NoConnection
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.refusals import ConnectionPace
-from oldhost_sync.oldhost.wire import encode_ask
 from oldhost_sync.policy.machine.events import OpeningPostponed
 from tests.certificates import Authority
 from tests.conformance.maria_world import MariaWorld
@@ -41,7 +42,7 @@ class SecuredStage(ForeignStage):
     access = Access()
 
     def connector(self, process: Process) -> Connector:
-        return Connector(self.address, process.clock, access=self.access)
+        return Connector(self.address, HTTP, process.clock, access=self.access)
 
     @property
     def address(self) -> Address:
@@ -147,7 +148,9 @@ def test_a_host_that_speaks_no_tls_is_named(stage: SecuredStage) -> None:
         server.start()
         port = plain.getsockname()[1]
         with pytest.raises(NoAccess, match="speaks no TLS") as refused:
-            Connector(Address(ADDRESS, port, tls=True), Process().clock, access=stage.access).connect(lambda: None)
+            Connector(Address(ADDRESS, port, tls=True), HTTP, Process().clock, access=stage.access).connect(
+                lambda: None
+            )
         server.join()
     assert refused.value.reason == "tls"
 
@@ -201,7 +204,7 @@ def test_a_refusal_of_our_certificate_that_comes_before_our_first_write_is_named
     """TLS 1.3 lets the client finish first; then it may write into a connection that the host has closed."""
     stage.host.tls = authority.server(ADDRESS, wants_certificate=True)
     for _ in range(10):
-        connection = Connector(stage.address, Process().clock, access=stage.access).connect(lambda: None)
+        connection = Connector(stage.address, HTTP, Process().clock, access=stage.access).connect(lambda: None)
         stage.host.wait_until_free()
         with pytest.raises(CertificateRefused):
             exchange(connection)
@@ -219,7 +222,7 @@ def test_a_host_that_closes_during_the_handshake_is_only_away(stage: SecuredStag
         server.start()
         address = Address(ADDRESS, listener.getsockname()[1], tls=True)
         with pytest.raises(NoConnection, match="closed during the TLS handshake") as away:
-            Connector(address, Process().clock, access=stage.access).connect(lambda: None)
+            Connector(address, HTTP, Process().clock, access=stage.access).connect(lambda: None)
         server.join()
     assert not isinstance(away.value, NoAccess)
 
@@ -262,14 +265,14 @@ def test_each_connection_has_the_credentials_and_the_certificate_of_now(
     stage.host.tls = authority.server(ADDRESS, wants_certificate=True)
     certificate, key = authority.sign("writer.example")
     stage.access = Access(stage.access.ca, certificate, key, written(tmp_path, "bearer old"))
-    connector = Connector(stage.address, Process().clock, access=stage.access)
+    connector = Connector(stage.address, HTTP, Process().clock, access=stage.access)
     exchange(connector.connect(lambda: None))
     stage.host.wait_until_free()
     written(tmp_path, "bearer renewed")
     for file, renewed in zip((certificate, key), Authority(tmp_path, "stranger").sign("renewed.example"), strict=True):
         file.write_bytes(renewed.read_bytes())
     connection = connector.connect(lambda: None)
-    assert connection.target.authorization == "Bearer renewed"
+    assert b"Authorization: Bearer renewed\r\n" in connection.wire.ask_expected()
     with pytest.raises(CertificateRefused):
         exchange(connection)
 

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.drivers.events import Rejected
 from oldhost_sync.oldhost.ledger import Answered, Count, Reserved
-from oldhost_sync.oldhost.wire import Rejected
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store import retention
 from oldhost_sync.store.intake.change_recorder import record_refused

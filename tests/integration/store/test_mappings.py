@@ -10,7 +10,7 @@ from sqlalchemy.engine import Engine
 
 from activities.submissions import SubmissionActivities
 from oldhost_sync import ChangesRefused, InvalidChange, RecordedChange, record_changes
-from oldhost_sync.oldhost.mapping import OLDHOST, HostMapping
+from oldhost_sync.drivers.mapping import OLDHOST, HostMapping
 from oldhost_sync.store.errors import MappingVersionTaken
 from oldhost_sync.store.intake.schedule import due, record_due
 from oldhost_sync.store.mappings import install_mappings, mapping_of

@@ -21,7 +21,9 @@ from oldhost_simulator.simulator import Config, Simulator
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.address import Address
+from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.machine.actions import OpenSession, Send
 from oldhost_sync.policy.machine.events import OpeningPostponed, SendEnded, SessionOpened
@@ -65,7 +67,7 @@ class Way:
         self.fates = FateTracer(self.transactions, {HOST: self.relay.leadership}, "one", tracer)
         self.sessions = SessionActivities(
             engine=self.engine,
-            addresses=lambda _: Address(self.oldhost.config.host, self.oldhost.port),
+            connect_to=lambda _, clock: Connector(Address(self.oldhost.config.host, self.oldhost.port), HTTP, clock),
             task_queue="queue",
             owner="a",
             limits=lambda _: SessionLimits(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.levels import MAPPINGS, UNIT
 from tests.mutants.mutant import Mutant, Patch
 
-MAPPING = "oldhost_sync/oldhost/mapping.py"
+MAPPING = "oldhost_sync/drivers/mapping.py"
 RESERVATION = "oldhost_sync/store/ledger/reservation.py"
 
 MUTANTS = (

@@ -19,7 +19,10 @@ from tests.mutants.mutant import Mutant, Patch
 
 EXPECTED_NONCE = "oldhost_sync/oldhost/expected_nonce.py"
 REFUSALS = "oldhost_sync/oldhost/refusals.py"
-WIRE = "oldhost_sync/oldhost/wire.py"
+WIRE = "oldhost_sync/drivers/http/oldhost.py"
+HTTP_WIRE = "oldhost_sync/drivers/http/wire.py"
+REFUSAL = "oldhost_sync/drivers/http/refusal.py"
+RESPONSE = "oldhost_sync/drivers/http/response.py"
 SHARED_CONNECTION = "oldhost_sync/oldhost/shared_connection.py"
 RECOVERY = "oldhost_sync/oldhost/recovery.py"
 CONNECTOR = "oldhost_sync/oldhost/connector.py"
@@ -34,7 +37,7 @@ MUTANTS = (
     # ------------------------------------------------------------------------------- yes and no in a form of their own
     Mutant(
         "only 200 is a yes",
-        (Patch("oldhost_sync/oldhost/wire.py", "HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES", "status == HTTPStatus.OK"),),
+        (Patch(WIRE, "HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES", "status == HTTPStatus.OK"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
@@ -54,12 +57,12 @@ MUTANTS = (
     ),
     Mutant(
         "202 says that it is done",
-        (Patch(EXPECTED_NONCE, "HTTPStatus.CREATED, HTTPStatus.NO_CONTENT", "HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT"),),
+        (Patch(HTTP_WIRE, "HTTPStatus.CREATED, HTTPStatus.NO_CONTENT", "HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "a foreign page that says 200 is an empty yes",
-        (Patch(EXPECTED_NONCE, " and not response.body.strip()", ""),),
+        (Patch(HTTP_WIRE, " and not response.body.strip()", ""),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
@@ -95,17 +98,17 @@ MUTANTS = (
     ),
     Mutant(
         "Retry-After of a page that is not OldHost's is not read",
-        (Patch("oldhost_sync/oldhost/expected_nonce.py", "RefusedRequest.by(response)", "RefusedRequest(response.status)"),),
+        (Patch(HTTP_WIRE, "            return no_service(response)\n", "            return replace(no_service(response), retry_after=None)\n"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "a log-in that answers an operation is about that operation only",
-        (Patch(REFUSALS, 'self.reason == "credentials" or wants_less', "self.status in CREDENTIALS or wants_less"),),
+        (Patch(REFUSAL, '_reason(response) == "credentials" or wants_less', "response.status in CREDENTIALS or wants_less"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "Retry-After is given in seconds only",
-        (Patch(WIRE, "    then, now = _instant(value), _instant(date)\n", "    then, now = None, _instant(date)\n"),),
+        (Patch(RESPONSE, "    then, now = _instant(value), _instant(date)\n", "    then, now = None, _instant(date)\n"),),
         levels=(ANSWER_HEADERS,),
     ),
     Mutant(
@@ -120,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         "refused operations have no pace",
-        (Patch(SHARED_CONNECTION, "if isinstance(answer, Unlisted) and refusal.is_of_us:", "if False:"),),
+        (Patch(SHARED_CONNECTION, "if refusal is not None:", "if False:"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
@@ -140,7 +143,7 @@ MUTANTS = (
     ),
     Mutant(
         "refused credentials are a refusal as any other",
-        (Patch(REFUSALS, 'return "credentials"', 'return "refused"'),),
+        (Patch(REFUSAL, 'return "credentials"', 'return "refused"'),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
@@ -191,7 +194,7 @@ MUTANTS = (
     ),
     Mutant(
         "HTTP/1.0 is a close that was announced",
-        (Patch(WIRE, "ConnectionEnd.OLD_VERSION if self._is_old else keeps", "keeps if not self._is_old else ConnectionEnd.ANNOUNCED"),),
+        (Patch(RESPONSE, "ConnectionEnd.OLD_VERSION if self._is_old else keeps", "keeps if not self._is_old else ConnectionEnd.ANNOUNCED"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
@@ -248,7 +251,7 @@ MUTANTS = (
     ),
     Mutant(
         "a proxy's page is a good answer of an address",
-        (Patch("oldhost_sync/oldhost/connection.py", 'self.has_served or response.body.startswith(b"{")', "True"),),
+        (Patch("oldhost_sync/oldhost/connection.py", "self.has_served or not isinstance(reply.event, NoService | Unlisted)", "True"),),
         levels=(ADDRESSES,),
     ),
     Mutant(

@@ -7,7 +7,8 @@ from tests.mutants.mutant import Mutant, Patch
 
 SEND = "oldhost_sync/oldhost/send.py"
 PIPELINE = "oldhost_sync/oldhost/nonce_pipeline.py"
-WIRE = "oldhost_sync/oldhost/wire.py"
+WIRE = "oldhost_sync/drivers/http/oldhost.py"
+RESPONSE = "oldhost_sync/drivers/http/response.py"
 REPLY_TIMEOUT = "oldhost_sync/oldhost/answer_times.py"
 
 MUTANTS = (
@@ -117,13 +118,13 @@ MUTANTS = (
     ),
     Mutant(
         "bytes behind an answer are not seen",
-        (Patch("oldhost_sync/oldhost/wire.py", "        self._parse(data[:-1])\n", '        self._parse(b"")\n'),
-         Patch("oldhost_sync/oldhost/wire.py", "        self._parse(data[-1:])\n", "        self._parse(data)\n")),
+        (Patch(RESPONSE, "        self._parse(data[:-1])\n", '        self._parse(b"")\n'),
+         Patch(RESPONSE, "        self._parse(data[-1:])\n", "        self._parse(data)\n")),
         levels=(UNIT,),
     ),
     Mutant(
         "an answer in another protocol is read",
-        (Patch("oldhost_sync/oldhost/wire.py", 'if not self.has_begun and data[:1] != b"H":', "if not data:"),),
+        (Patch(RESPONSE, 'if not self._has_begun and data[:1] != b"H":', "if not data:"),),
         levels=(UNIT,),
     ),
     Mutant(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost import connection as connection_module
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import CLOSE_SECONDS, OldHostConnection, ready
@@ -25,7 +26,7 @@ class Host:
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.settimeout(5)
-        self.connector = Connector(Address(*self.listener.getsockname()), time.monotonic)
+        self.connector = Connector(Address(*self.listener.getsockname()), HTTP, time.monotonic)
         self._open: list[socket.socket | OldHostConnection] = [self.listener]
 
     def connection(self) -> OldHostConnection:

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from oldhost_sync.drivers.contract import LOCAL
+from oldhost_sync.drivers.events import ConnectionEnd, Event, Expected, Reply
+from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.address import Address
-from oldhost_sync.oldhost.connection import SLICE_SECONDS, OldHostConnection, _Wait
+from oldhost_sync.oldhost.connection import ANSWER_BYTES_MAX, SLICE_SECONDS, Clock, OldHostConnection, _Wait
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import (
     ConnectionClosed,
@@ -21,18 +24,19 @@ from oldhost_sync.oldhost.errors import (
     NoConnection,
     NothingWritten,
     Silent,
+    Unreadable,
 )
-from oldhost_sync.oldhost.wire import ConnectionEnd, Response
 
 REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
-GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+GOOD = b'HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{"expected_nonce":501}'
+ANSWER = Expected(501)
 
 
 class Peer:
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.settimeout(5)
-        self.connection = Connector(Address(*self.listener.getsockname()), time.monotonic).connect(lambda: None)
+        self.connection = Connector(Address(*self.listener.getsockname()), HTTP, time.monotonic).connect(lambda: None)
         self.accepted, _ = self.listener.accept()
         self.accepted.settimeout(5)
 
@@ -48,15 +52,18 @@ class Peer:
         thread.start()
         return thread
 
-    def exchange(self, timeout_seconds: float = 5, beat: Callable[[], None] = lambda: None) -> Response:
+    def exchange(self, timeout_seconds: float = 5, beat: Callable[[], None] = lambda: None) -> Reply:
         return exchange(self.connection, REQUEST, timeout_seconds, beat)
 
 
-def exchange(
-    connection: OldHostConnection, request: bytes, timeout_seconds: float, beat: Callable[[], None]
-) -> Response:
+def exchange(connection: OldHostConnection, request: bytes, timeout_seconds: float, beat: Callable[[], None]) -> Reply:
+    connection.wire.ask_expected()
     connection.begin(request, timeout_seconds=timeout_seconds, while_waiting=beat)
     return connection.finish(while_waiting=beat)
+
+
+def connected(peer: Peer, clock: Clock) -> OldHostConnection:
+    return OldHostConnection(socket.create_connection(peer.listener.getsockname()), clock, HTTP.wire(LOCAL))
 
 
 @pytest.fixture
@@ -77,14 +84,14 @@ def wait_until_dead(connection: OldHostConnection) -> None:
 def test_one_exchange_after_another_on_one_socket(peer: Peer) -> None:
     for _ in range(3):
         thread = peer.answer(GOOD)
-        assert peer.exchange() == Response(200, b"{}", reusable=True)
+        assert peer.exchange() == Reply(ANSWER)
         thread.join()
     assert peer.connection.is_alive()
 
 
 def test_an_answer_may_come_byte_by_byte(peer: Peer) -> None:
     thread = peer.answer(*(GOOD[index : index + 1] for index in range(len(GOOD))))
-    assert peer.exchange().body == b"{}"
+    assert peer.exchange().event == ANSWER
     thread.join()
 
 
@@ -97,6 +104,26 @@ def test_a_cut_answer_is_ambiguous_and_closes_for_good(peer: Peer, length: int) 
     assert not peer.connection.is_alive()
     with pytest.raises(ConnectionClosed):
         peer.exchange()
+
+
+def test_an_answer_has_a_limit(peer: Peer) -> None:
+    thread = peer.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", b"x" * ANSWER_BYTES_MAX)
+    with pytest.raises(Unreadable, match="longer than 65536 bytes"):
+        peer.exchange()
+    thread.join()
+
+
+def test_a_driver_that_fails_proves_nothing_and_its_words_stay_inside(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: bytes) -> list[Event]:
+        raise ValueError("Vera Secret")
+
+    monkeypatch.setattr(peer.connection.wire, "feed", fail)
+    thread = peer.answer(GOOD)
+    with pytest.raises(Unreadable, match="its driver fails with ValueError"):
+        peer.exchange()
+    thread.join()
 
 
 def test_trap_14_a_lost_answer_is_not_asked_for_again(peer: Peer) -> None:
@@ -112,7 +139,9 @@ def test_trap_14_a_lost_answer_is_not_asked_for_again(peer: Peer) -> None:
 def test_the_deadline_covers_the_whole_exchange_and_beats_go_on_meanwhile(peer: Peer) -> None:
     now = [0.0]
     beats: list[float] = []
-    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    connection = OldHostConnection(
+        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
+    )
 
     def beat() -> None:
         beats.append(now[0])
@@ -126,7 +155,9 @@ def test_the_deadline_covers_the_whole_exchange_and_beats_go_on_meanwhile(peer: 
 
 def test_a_trickling_answer_does_not_stretch_the_deadline(peer: Peer) -> None:
     now, answer = [0.0], iter(b"HTTP/1.1 200 OK")
-    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    connection = OldHostConnection(
+        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
+    )
     accepted, _ = peer.listener.accept()
 
     def trickle() -> None:
@@ -140,7 +171,7 @@ def test_a_trickling_answer_does_not_stretch_the_deadline(peer: Peer) -> None:
 
 def brief_exchange(
     connection: OldHostConnection, reply_seconds: float, meanwhile: Callable[[], None], beat: Callable[[], None]
-) -> Response:
+) -> Reply:
     connection.begin(REQUEST, timeout_seconds=60, while_waiting=beat)
     meanwhile()
     return connection.finish(while_waiting=beat, reply_seconds=reply_seconds)
@@ -154,35 +185,41 @@ def test_a_reader_with_a_short_timeout_gives_up_before_the_deadline(peer: Peer) 
 
 def test_a_process_that_was_stopped_listens_before_it_gives_up(peer: Peer) -> None:
     now = [0.0]
-    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    connection = OldHostConnection(
+        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
+    )
     accepted, _ = peer.listener.accept()
 
     def stop() -> None:
         now[0] += 50.0
 
     response = brief_exchange(connection, 0.02, stop, lambda: accepted.sendall(GOOD))
-    assert response.status == 200
+    assert response.event == ANSWER
     connection.close()
     accepted.close()
 
 
 def test_an_answer_that_came_while_the_process_was_stopped_is_read(peer: Peer) -> None:
     now = [0.0]
-    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    connection = OldHostConnection(
+        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
+    )
     accepted, _ = peer.listener.accept()
 
     def stop() -> None:
         accepted.sendall(GOOD)
         now[0] += 500.0
 
-    assert brief_exchange(connection, 0.02, stop, lambda: None).status == 200
+    assert brief_exchange(connection, 0.02, stop, lambda: None).event == ANSWER
     connection.close()
     accepted.close()
 
 
 def test_an_answer_that_has_begun_has_its_whole_time(peer: Peer) -> None:
     now, rest = [0.0], [GOOD[20:]]
-    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    connection = OldHostConnection(
+        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
+    )
     accepted, _ = peer.listener.accept()
 
     def come_slowly() -> None:
@@ -190,7 +227,7 @@ def test_an_answer_that_has_begun_has_its_whole_time(peer: Peer) -> None:
         accepted.sendall(rest.pop())
 
     response = brief_exchange(connection, 0.02, lambda: accepted.sendall(GOOD[:20]), come_slowly)
-    assert response.status == 200
+    assert response.event == ANSWER
     connection.close()
     accepted.close()
 
@@ -263,7 +300,7 @@ def test_nobody_listening_is_no_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
     with pytest.raises(NoConnection):
-        Connector(Address(*address), time.monotonic).connect(lambda: None)
+        Connector(Address(*address), HTTP, time.monotonic).connect(lambda: None)
 
 
 def test_a_large_request_is_written_whole(peer: Peer) -> None:
@@ -284,13 +321,15 @@ def test_a_large_request_is_written_whole(peer: Peer) -> None:
 
 def test_an_answer_that_came_in_time_is_read_however_late_we_are(peer: Peer) -> None:
     now = [0.0]
-    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    connection = OldHostConnection(
+        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
+    )
     accepted, _ = peer.listener.accept()
     connection.begin(REQUEST, timeout_seconds=5, while_waiting=lambda: None)
     accepted.recv(4096)
     accepted.sendall(GOOD)
     now[0] = 60.0
-    assert connection.finish(while_waiting=lambda: None).body == b"{}"
+    assert connection.finish(while_waiting=lambda: None).event == ANSWER
     accepted.close()
     connection.close()
 
@@ -302,7 +341,7 @@ def test_before_a_mark_it_waits_for_an_answer_so_long_and_heartbeats(peer: Peer)
     assert len(beats) >= 2
     thread = peer.answer(GOOD)
     assert peer.connection.await_answer(5, lambda: None)
-    assert peer.connection.finish(while_waiting=lambda: None).body == b"{}"
+    assert peer.connection.finish(while_waiting=lambda: None).event == ANSWER
     thread.join()
 
 
@@ -325,7 +364,9 @@ def test_what_was_listened_before_a_mark_counts_for_the_reply_timeout(
         return False
 
     monkeypatch.setattr("oldhost_sync.oldhost.connection.ready", silent)
-    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    connection = OldHostConnection(
+        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
+    )
     connection.begin(REQUEST, timeout_seconds=60, while_waiting=lambda: None)
     assert not connection.await_answer(0.25, lambda: None)
     with pytest.raises(Silent):

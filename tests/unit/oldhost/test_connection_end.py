@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from oldhost_sync.drivers.events import ConnectionEnd
 from oldhost_sync.oldhost.refusals import why_hung_up
-from oldhost_sync.oldhost.wire import ConnectionEnd
 
 
 def test_each_way_to_end_a_connection_after_one_answer_is_told_apart() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from oldhost_sync.oldhost.refusals import ConnectionPace, RefusedRequest
+from oldhost_sync.drivers.events import NoService
+from oldhost_sync.oldhost.refusals import ConnectionPace
 
-REFUSAL = RefusedRequest(503)
+REFUSAL = NoService("refused", "status 503")
 
 
 def connections(pace: ConnectionPace, seconds: float, *, operation: bool) -> list[float]:
@@ -43,7 +44,7 @@ def test_an_answered_operation_ends_the_pauses() -> None:
 
 def test_what_the_host_asks_for_is_the_least_pause_up_to_a_limit() -> None:
     pace = ConnectionPace()
-    assert pace.refused(0.0, RefusedRequest(429, 0.0), 900.0).wait_ms == 1_000
-    assert pace.refused(0.0, RefusedRequest(429, 120.0), 900.0).wait_ms == 120_000
-    assert pace.refused(0.0, RefusedRequest(429, 0.0), 900.0).wait_ms == 120_000
-    assert pace.refused(0.0, RefusedRequest(429, 86_400.0), 900.0).wait_ms == 900_000
+    assert pace.refused(0.0, NoService("refused", "status 429", 0.0), 900.0).wait_ms == 1_000
+    assert pace.refused(0.0, NoService("refused", "status 429", 120.0), 900.0).wait_ms == 120_000
+    assert pace.refused(0.0, NoService("refused", "status 429", 0.0), 900.0).wait_ms == 120_000
+    assert pace.refused(0.0, NoService("refused", "status 429", 86_400.0), 900.0).wait_ms == 900_000

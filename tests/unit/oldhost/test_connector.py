@@ -9,6 +9,8 @@ from contextlib import suppress
 
 import pytest
 
+from oldhost_sync.drivers.http.driver import HTTP
+from oldhost_sync.drivers.http.oldhost import encode_ask
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connector import (
     LOOK_UPS_TO_MOVE,
@@ -19,7 +21,6 @@ from oldhost_sync.oldhost.connector import (
     SockAddress,
 )
 from oldhost_sync.oldhost.errors import ExchangeCut, NoConnection
-from oldhost_sync.oldhost.wire import encode_ask
 from tests.foreign_host.answer import Answer, in_use, page
 from tests.foreign_host.host import ForeignHost
 
@@ -70,16 +71,16 @@ def names(listener: socket.socket) -> Names:
 def test_a_name_service_that_takes_eight_seconds_is_waited_for_with_heartbeats(names: Names) -> None:
     names.may_answer.clear()
     names.answer_after_beats = 8
-    connection = Connector(NAME, names.clock, names.resolve).connect(names.beat)
+    connection = Connector(NAME, HTTP, names.clock, names.resolve).connect(names.beat)
     assert connection.is_alive()
-    assert connection.target.authority == "oldhost.example:8100"
+    assert b"Host: oldhost.example:8100\r\n" in connection.wire.ask_expected()
     connection.close()
 
 
 @pytest.mark.slow
 def test_a_look_up_that_outlasts_the_deadline_serves_the_next_try(names: Names) -> None:
     names.may_answer.clear()
-    connector = Connector(NAME, names.clock, names.resolve)
+    connector = Connector(NAME, HTTP, names.clock, names.resolve)
     with pytest.raises(NoConnection, match="gave no address"):
         connector.connect(names.beat)
     assert names.beats >= REACH_SECONDS_MAX - 1
@@ -89,7 +90,7 @@ def test_a_look_up_that_outlasts_the_deadline_serves_the_next_try(names: Names) 
 
 
 def test_the_last_address_that_worked_serves_while_the_name_service_is_away(names: Names) -> None:
-    connector = Connector(NAME, names.clock, names.resolve)
+    connector = Connector(NAME, HTTP, names.clock, names.resolve)
     connector.connect(names.beat).close()
     names.may_answer.clear()
     connector.connect(names.beat).close()
@@ -98,7 +99,7 @@ def test_the_last_address_that_worked_serves_while_the_name_service_is_away(name
 
 
 def test_an_address_that_moved_is_found_though_the_old_one_worked(names: Names, listener: socket.socket) -> None:
-    connector = Connector(NAME, names.clock, names.resolve)
+    connector = Connector(NAME, HTTP, names.clock, names.resolve)
     connector.connect(names.beat).close()
     listener.close()
     with socket.create_server(("127.0.0.1", 0)) as moved:
@@ -110,17 +111,17 @@ def test_of_several_addresses_the_first_that_answers_is_taken(names: Names) -> N
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = closed.getsockname()
     names.found.insert(0, (socket.AF_INET, nobody))
-    Connector(NAME, names.clock, names.resolve).connect(names.beat).close()
+    Connector(NAME, HTTP, names.clock, names.resolve).connect(names.beat).close()
 
 
 def test_a_name_that_is_unknown_is_no_connection(names: Names) -> None:
     names.found = []
     with pytest.raises(NoConnection, match="no such name"):
-        Connector(NAME, names.clock, names.resolve).connect(names.beat)
+        Connector(NAME, HTTP, names.clock, names.resolve).connect(names.beat)
 
 
 def test_a_connection_keeps_itself_alive(names: Names) -> None:
-    with Connector(NAME, names.clock, names.resolve).connect(names.beat)._socket as sock:  # type: ignore[union-attr]
+    with Connector(NAME, HTTP, names.clock, names.resolve).connect(names.beat)._socket as sock:  # type: ignore[union-attr]
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 240
 
@@ -139,7 +140,7 @@ def test_an_address_that_connects_and_gives_no_good_answer_comes_after_the_other
     with ForeignHost() as first, ForeignHost() as second:
         first.refuse_all(answer)
         names = Names([(socket.AF_INET, (host.address, host.port)) for host in (first, second)])
-        connector = Connector(NAME, names.clock, names.resolve)
+        connector = Connector(NAME, HTTP, names.clock, names.resolve)
         for _ in range(4):
             asked(connector, names)
             for host in (first, second):
@@ -157,7 +158,7 @@ def test_an_address_that_connects_and_gives_no_good_answer_comes_after_the_other
 def test_an_address_whose_host_serves_another_connection_keeps_its_place() -> None:
     with ForeignHost(always=lambda request: in_use()) as first, ForeignHost() as second:
         names = Names([(socket.AF_INET, (host.address, host.port)) for host in (first, second)])
-        connector = Connector(NAME, names.clock, names.resolve)
+        connector = Connector(NAME, HTTP, names.clock, names.resolve)
         for _ in range(3):
             asked(connector, names)
         assert (len(first.connected_at), second.connected_at) == (3, [])
@@ -166,7 +167,7 @@ def test_an_address_whose_host_serves_another_connection_keeps_its_place() -> No
 def test_after_an_address_that_connects_and_stays_silent_the_next_one_is_tried() -> None:
     with ForeignHost(always=lambda request: Answer(silent=True)) as first, ForeignHost() as second:
         names = Names([(socket.AF_INET, (host.address, host.port)) for host in (first, second)])
-        connector = Connector(NAME, names.clock, names.resolve)
+        connector = Connector(NAME, HTTP, names.clock, names.resolve)
         asked(connector, names, timeout_seconds=1)
         asked(connector, names)
         assert (len(first.connected_at), len(second.requests)) == (1, 1)
@@ -176,7 +177,7 @@ def test_an_address_that_takes_no_connection_is_not_tried_first_again(names: Nam
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = (socket.AF_INET, closed.getsockname())
     names.found.insert(0, nobody)
-    connector = Connector(NAME, names.clock, names.resolve)
+    connector = Connector(NAME, HTTP, names.clock, names.resolve)
     connector.connect(names.beat).close()
     assert connector._in_vain == [nobody]
 

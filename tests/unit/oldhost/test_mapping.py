@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oldhost_sync.oldhost.mapping import (
+from oldhost_sync.drivers.mapping import (
     OLDHOST,
     RESERVED_NAMES,
     ChangeContent,

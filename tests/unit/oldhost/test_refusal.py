@@ -4,9 +4,7 @@ from typing import get_args
 
 import pytest
 
-from oldhost_sync.oldhost.ledger import Reserved, consumed
-from oldhost_sync.oldhost.refusals import Refusal, Unwritten, refusal, why_ended, why_halted
-from oldhost_sync.oldhost.wire import (
+from oldhost_sync.drivers.events import (
     Ambiguous,
     Answer,
     Applied,
@@ -19,6 +17,8 @@ from oldhost_sync.oldhost.wire import (
     Replay,
     Unlisted,
 )
+from oldhost_sync.oldhost.ledger import Reserved, consumed
+from oldhost_sync.oldhost.refusals import Refusal, Unwritten, refusal, why_ended, why_halted
 from oldhost_sync.policy.changes import PriorityClass
 
 FIRST = Reserved(501, 1, "key", b"{}", "unit", "u1", "checked_in", PriorityClass.TXN)

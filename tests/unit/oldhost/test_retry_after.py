@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.oldhost.wire import Banned, Busy, Expected, Replay, retry_after_seconds, told_by_header
+from oldhost_sync.drivers.events import Banned, Busy, Expected, Replay
+from oldhost_sync.drivers.http.oldhost import told_by_header
+from oldhost_sync.drivers.http.response import retry_after_seconds
 
 DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
 

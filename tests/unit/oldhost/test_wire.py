@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oldhost_sync.oldhost import wire
-from oldhost_sync.oldhost.wire import (
+from oldhost_sync.drivers import events
+from oldhost_sync.drivers.contract import Peer
+from oldhost_sync.drivers.events import (
     Ambiguous,
     Applied,
     Banned,
@@ -20,9 +21,8 @@ from oldhost_sync.oldhost.wire import (
     Rejected,
     Replay,
     Unlisted,
-    read_answer,
-    read_ask,
 )
+from oldhost_sync.drivers.http.oldhost import REASON_LENGTH_MAX, encode_ask, encode_sync, read_answer, read_ask
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 json_values = st.recursive(
@@ -62,7 +62,9 @@ def encoded(value: Any) -> bytes:
         (400, {"error": "malformed", "reason": "over 64 KiB"}, Malformed("over 64 KiB")),
     ],
 )
-def test_each_answer_of_the_page_is_read_as_what_it_is(status: int, body: dict[str, Any], answer: wire.Answer) -> None:
+def test_each_answer_of_the_page_is_read_as_what_it_is(
+    status: int, body: dict[str, Any], answer: events.Answer
+) -> None:
     assert read_answer(status, encoded(body), 501) == answer
 
 
@@ -154,7 +156,7 @@ def test_a_ban_of_nan_seconds_is_a_ban_of_unknown_length() -> None:
 def test_a_reason_is_cut_and_cleaned() -> None:
     answer = read_answer(422, encoded({"error": "rejected", "reason": "a\x1b[31m\n" + "x" * 9999}), 501)
     assert isinstance(answer, Rejected)
-    assert len(answer.reason) == wire.REASON_LENGTH_MAX
+    assert len(answer.reason) == REASON_LENGTH_MAX
     assert answer.reason.isprintable()
 
 
@@ -167,7 +169,7 @@ def test_a_reason_is_cut_and_cleaned() -> None:
         (503, {"error": "connection_in_use"}, ConnectionInUse()),
     ],
 )
-def test_an_asks_answers(status: int, body: dict[str, Any], answer: wire.AskAnswer) -> None:
+def test_an_asks_answers(status: int, body: dict[str, Any], answer: events.Told | Ambiguous) -> None:
     assert read_ask(status, encoded(body)) == answer
 
 
@@ -180,7 +182,7 @@ def test_a_late_answer_to_a_sync_is_no_answer_to_an_ask(body: Any) -> None:
 
 
 def test_a_request_is_the_pages_request() -> None:
-    assert wire.encode_sync(501, b"{}") == (
+    assert encode_sync(501, b"{}") == (
         b"POST /oldhost/sync HTTP/1.1\r\nHost: oldhost\r\nX-Nonce: 501\r\n"
         b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
     )
@@ -188,6 +190,6 @@ def test_a_request_is_the_pages_request() -> None:
 
 def test_a_question_is_answered_by_no_cache() -> None:
     """A stored answer has an older expected nonce."""
-    head = wire.encode_ask(wire.Target("oldhost:8100")).decode().removesuffix("\r\n\r\n").split("\r\n")
+    head = encode_ask(Peer("oldhost:8100")).decode().removesuffix("\r\n\r\n").split("\r\n")
     assert head[:2] == ["GET /oldhost/expected-nonce HTTP/1.1", "Host: oldhost:8100"]
     assert "Cache-Control: no-cache" in head

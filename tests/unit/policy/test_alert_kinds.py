@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.oldhost.wire import Said
+from oldhost_sync.drivers.events import Said
 from oldhost_sync.policy.rules.alert_cause import LENGTH_MAX, LOOKED_AT, cause_of
 from oldhost_sync.policy.rules.alert_kinds import KINDS, SEVERITIES, grew, may_close, worse
 

@@ -1,0 +1,85 @@
+"""What a driver is to the rest, which does not know which driver it is.
+
+A driver is configured once per host. It says what its kind of host can do, and makes a wire for each connection. A wire
+turns what is wanted into bytes, and the bytes that arrive into events. Sockets, TLS, deadlines, pauses, the ledger and
+recovery stay outside; a body is made by the host's mapping before a driver sees it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from oldhost_sync.drivers.capabilities import Capabilities
+from oldhost_sync.drivers.events import Event, Said
+
+# The version of this contract. A driver for another one is refused by name at the start.
+API = 1
+
+
+class Garbled(Exception):  # noqa: N818 - says what came
+    """The bytes are not an answer within the limits; the connection can't be used again. The text has none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """To whom a connection leads. `authority`: the host's name and port; `base`: the path of its address, without a
+    slash at the end; `authorization`: as an Authorization header has it, a secret, empty: none.
+    """
+
+    authority: str = "oldhost"
+    base: str = ""
+    authorization: str = field(default="", repr=False)
+
+
+LOCAL = Peer()
+
+
+class Wire(Protocol):
+    """One connection's protocol. One exchange at a time: a request is asked for, written, and then bytes are fed until
+    an Answer (to an operation) or a Told (to a question or the greeting) ends it.
+    """
+
+    @property
+    def said(self) -> Said | None:
+        """The last answer to an operation in its own words, unless it ends the operation by the protocol."""
+
+    def greet(self) -> bytes:
+        """What is written first; then Ready, or a Told, is awaited. Empty: the connection is ready at once."""
+
+    def operation(self, number: int, body: bytes, at_ms: int) -> bytes:
+        """The request for an operation. `number`: as the host counts; `at_ms`: the wall clock's time, for frames that
+        are signed or dated.
+        """
+
+    def ask_expected(self) -> bytes:
+        """The question for the number that the host expects next. It changes nothing there."""
+
+    def ask_outcome(self, number: int, key: str) -> bytes:
+        """The question for the outcome of the operation that had this number or this idempotency key."""
+
+    def idle(self) -> bytes:
+        """What keeps an idle connection alive; empty: nothing. It is answered by nothing but Working."""
+
+    def bye(self) -> bytes:
+        """What is written before we close; empty: nothing. No answer is awaited."""
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What these bytes complete; they are never empty. How bytes are cut into pieces changes no event. Raises
+        Garbled.
+        """
+
+    def end(self) -> list[Event]:
+        """The connection has ended. Raises Garbled if that leaves an answer open, which is then never definite."""
+
+
+class Driver(Protocol):
+    """`name`: as the hosts file gives it; `api`: API. `answer_bytes_max`: more bytes than that are no answer."""
+
+    name: str
+    api: int
+    capabilities: Capabilities
+    answer_bytes_max: int
+
+    def wire(self, peer: Peer) -> Wire:
+        """For a new connection."""

@@ -1,0 +1,23 @@
+"""The driver of hosts that are reached by HTTP."""
+
+from __future__ import annotations
+
+from oldhost_sync.drivers.capabilities import OLDHOST, Capabilities
+from oldhost_sync.drivers.contract import API, Peer
+from oldhost_sync.drivers.http.wire import HttpWire
+
+
+class HttpDriver:
+    """See `Driver`."""
+
+    name = "http"
+    api = API
+    capabilities: Capabilities = OLDHOST
+    # The protocol's longest answer has some hundred bytes; a proxy's HTML error page still fits.
+    answer_bytes_max = 64 * 1024
+
+    def wire(self, peer: Peer) -> HttpWire:
+        return HttpWire(peer)
+
+
+HTTP = HttpDriver()
