@@ -18,7 +18,7 @@ class Expects(StrEnum):
     APPLIED = "applied"
 
 
-class Outcomes(StrEnum):
+class AskedOutcomes(StrEnum):
     """Which operation's outcome can be asked for."""
 
     NEVER = "never"
@@ -60,7 +60,7 @@ class Capabilities:
     """
 
     expected: Expects = Expects.NEVER
-    outcome: Outcomes = Outcomes.NEVER
+    outcome: AskedOutcomes = AskedOutcomes.NEVER
     repeated: Repeats = Repeats.DONE_TWICE
     rejection_uses: RejectionUses = RejectionUses.SAYS
     resets: Resets = Resets.NEVER
