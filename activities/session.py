@@ -18,6 +18,7 @@ from sqlalchemy.engine import Engine
 from temporalio import activity
 
 from activities import calling_writer
+from oldhost_sync.drivers import mapping_code
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock
 from oldhost_sync.oldhost.connector import Connector
@@ -44,6 +45,7 @@ from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger.halt import halted_by_count, note_count
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.store.ledger.reconciliation import MachineClock, steady_clock
+from oldhost_sync.store.mappings import mapping_of
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.workers import SessionRecorder
 from oldhost_sync.telemetry import WorkerMetrics
@@ -60,7 +62,8 @@ HALT_CHECK_SECONDS = 60.0
 # send that waits for 3 s and then sends for 3 s has one.
 FIRST_HEARTBEAT_SECONDS, HEARTBEAT_SECONDS = 3.0, 3.5
 _LEAVING = OpeningPostponed(1000, "leaving")
-# How soon a writer that does not know of a pause asks again, and one whose pause can't be read.
+# How soon a writer asks again that does not know of a pause, or whose worker lacks code; and one whose pause can't be
+# read.
 PAUSED_MS = 5_000
 DATABASE_AWAY_MS = 1_000
 NOT_HERE = "this worker does not hold the session"
@@ -101,8 +104,8 @@ class SessionActivities:
         host, heartbeat = calling_writer.host(), self._heartbeat()
         if self._opens_no_more.is_set():
             return _LEAVING
-        if (paused := self._paused(host)) is not None:
-            return paused
+        if (postponed := self._postponed(host)) is not None:
+            return postponed
         self._end_here(host, "a new session begins", heartbeat)  # one connection for each host
         opening = replace(self._opening(host, heartbeat), newest=action.newest)
         outcome = opening.open()
@@ -221,15 +224,22 @@ class SessionActivities:
 
         return heartbeat
 
-    def _paused(self, host: str) -> OpeningPostponed | None:
+    def _postponed(self, host: str) -> OpeningPostponed | None:
         """An operator's pause that the writer does not know, because Temporal's data were set back: the sweep tells it
-        later, and nothing may be sent until then.
+        later, and nothing may be sent until then. Or a mapping whose code is not here, though another worker may have
+        it; the first reservation has found out.
         """
         try:
             pause = run_in_transaction(self.engine, lambda connection: current_pause(connection, host), attempts=1)
+            if pause is not None:
+                return OpeningPostponed(PAUSED_MS, "pause", f"by {pause.operator}: {pause.reason}")
+            if mapping_code.missed:
+                mapping = run_in_transaction(self.engine, lambda connection: mapping_of(connection, host), attempts=1)
+                if lacking := mapping.lacks():
+                    return OpeningPostponed(PAUSED_MS, "mapping", lacking)
         except StoreError as error:
             return OpeningPostponed(DATABASE_AWAY_MS, "database", str(error))
-        return None if pause is None else OpeningPostponed(PAUSED_MS, "pause", f"by {pause.operator}: {pause.reason}")
+        return None
 
     def _opening(self, host: str, heartbeat: Callable[[], None]) -> Opening:
         connector = self._connector(host)

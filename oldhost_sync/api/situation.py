@@ -167,6 +167,11 @@ _CONNECTS = {
     "busy": ("OldHost answers that it is busy.", "Check OldHost; the writer keeps trying.", False),
     "keep-alive": ("OldHost closes the connection after each answer.", "Enable keep-alive at OldHost.", False),
     "database": ("The worker can't reach MariaDB.", "Check MariaDB; the writer continues when it is back.", False),
+    "mapping": (
+        "The worker lacks the code of the host's mapping.",
+        "The alert no-progress names it. Install its package with all workers, or install another mapping.",
+        False,
+    ),
     "fenced": ("Another worker has taken over.", _NOTHING, True),
 }
 

@@ -2,20 +2,23 @@
 it binds the bytes.
 
 A mapping has a rule for each event type, or for an event type of one entity type. A rule is the envelope of
-docs/protocol.md, or a list of outputs: a name in the body, and where its value is in the change (a JSON pointer, RFC
-6901), or a constant. The same name and version always have the same rules: the ledger keeps both with the bytes.
+docs/protocol.md; or a list of outputs: a name in the body, and where its value is in the change (a JSON pointer, RFC
+6901), or a constant; or code (`mapping_code`). The same name and version always have the same rules: the ledger keeps
+both with the bytes.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from oldhost_sync.drivers import mapping_code
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
 
 UNIT = "unit"
@@ -28,6 +31,8 @@ ENVELOPE = "oldhost"
 ANY = "*"
 _INDEX = re.compile(r"0|[1-9][0-9]{0,5}")
 _MISSING = object()
+# The field that code may name. A value in its place would be told of.
+_FIELD = re.compile(rf"({'|'.join(SOURCES)})(\.[A-Za-z_][A-Za-z0-9_]{{0,63}}){{0,8}}")
 
 
 class NotMapped(Exception):  # noqa: N818 - a name says what happened
@@ -38,6 +43,10 @@ class NotMapped(Exception):  # noqa: N818 - a name says what happened
     def __init__(self, message: str, field: str) -> None:
         super().__init__(message)
         self.field = field
+
+
+class CodeMissing(Exception):  # noqa: N818 - as above
+    """A rule's code is not in this process. Here the mapping can't say whether a change can be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +89,16 @@ class Output:
         return not self.pointer or tokens_of(self.pointer)[0] not in _IDENTITY
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """An entry point, and the name and version of the package that had it when the mapping was installed."""
+
+    name: str
+    package: str
+
+
 # None: the envelope.
-Rule = tuple[Output, ...] | None
+Rule = tuple[Output, ...] | Code | None
 
 
 @dataclass(frozen=True)
@@ -102,21 +119,66 @@ class HostMapping:
         return [self.label, version_of(self.rules)]
 
     def encode(self, change: ChangeContent) -> Encoded:
-        """Raises NotMapped."""
-        outputs = self.rule(change.event_type, change.entity_type)
-        if outputs is None:
-            # The envelope of every mapping gives the same state.
+        """Raises NotMapped, also for a body that OldHost would refuse; CodeMissing."""
+        rule = self.rule(change.event_type, change.entity_type)
+        if rule is None:
+            # The envelope of every mapping gives the same state. Its payload has a limit of its own.
             return Encoded(_envelope(change), self.label, payload_hash(change.payload))
+        encoded = self._by_code(rule, change) if isinstance(rule, Code) else self._by_outputs(rule, change)
+        if too_large(encoded.body):
+            why = f"by mapping {self.label} its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes"
+            raise NotMapped(f"payload is too large: {why}", "payload")
+        return encoded
+
+    def check(self, change: ChangeContent) -> None:
+        """Raises as `encode`, and NotMapped for code that gives another body at each call."""
+        encoded = self.encode(change)
+        is_of_code = isinstance(self.rule(change.event_type, change.entity_type), Code)
+        if is_of_code and self.encode(change) != encoded:
+            raise NotMapped(f"payload can't be mapped: mapping {self.label} gives another body each time", "payload")
+
+    def lacks(self) -> str:
+        """Why this process can't make all bodies; empty if it can."""
+        for rule in self.rules.values():
+            if isinstance(rule, Code):
+                try:
+                    self._function(rule)
+                except CodeMissing as error:
+                    return str(error)
+        return ""
+
+    def _by_outputs(self, outputs: tuple[Output, ...], change: ChangeContent) -> Encoded:
         values = [(output, self._value(change, output)) for output in outputs]
         given = [(output, value) for output, value in values if value is not _MISSING]
         state = _body([(output, value) for output, value in given if output.is_of_state])
         return Encoded(_compact(_body(given)), self.label, payload_hash({"by": self._by, "body": state}))
 
-    def check(self, change: ChangeContent) -> None:
-        """Raises NotMapped for what `encode` refuses, and for a body that OldHost would refuse."""
-        if too_large(self.encode(change).body):
-            why = f"by mapping {self.label} its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes"
-            raise NotMapped(f"payload is too large: {why}", "payload")
+    def _by_code(self, code: Code, change: ChangeContent) -> Encoded:
+        function = self._function(code)
+        # What it makes of a change that nothing tells apart from others of the same state.
+        state = self._called(function, code, replace(change, change_id=0, idempotency_key=""))
+        state_hash = payload_hash({"by": self._by, "body": state.hex()})
+        return Encoded(self._called(function, code, change), self.label, state_hash)
+
+    def _function(self, code: Code) -> mapping_code.Encode:
+        found = mapping_code.find(code.name)
+        if isinstance(found, str):
+            raise CodeMissing(f"mapping {self.label} needs the entry point {code.name}, and {found}")
+        return found[0]
+
+    def _called(self, function: mapping_code.Encode, code: Code, change: ChangeContent) -> bytes:
+        try:
+            body: object = function(replace(change, payload=copy.deepcopy(change.payload)))
+        except Exception as error:  # noqa: BLE001 - its text may have a value; its field is a name
+            named = getattr(error, "field", None)
+            field = named if isinstance(named, str) and _FIELD.fullmatch(named) else "payload"
+            why = f"raises {type(error).__name__}"
+        else:
+            if isinstance(body, bytes):
+                return body
+            field, why = "payload", "gives no bytes"
+        why = f"the code {code.name} of mapping {self.label} {why} for event type {change.event_type}"
+        raise NotMapped(f"{field} can't be mapped: {why}", field)
 
     def rule(self, event_type: str, entity_type: str) -> Rule:
         """The most special one for them. Raises NotMapped if there is none."""
@@ -217,7 +279,10 @@ def from_text(text: str) -> HostMapping:
     read = json.loads(text)
     rules: dict[str, Rule] = {}
     for key, outputs in read["rules"].items():
-        rules[key] = None if outputs is None else tuple(Output(tuple(place), *rest) for place, *rest in outputs)
+        if isinstance(outputs, dict):
+            rules[key] = Code(**outputs)
+        else:
+            rules[key] = None if outputs is None else tuple(Output(tuple(place), *rest) for place, *rest in outputs)
     return HostMapping(read["name"], read["version"], rules)
 
 
@@ -227,9 +292,10 @@ def version_of(rules: Mapping[str, Rule]) -> str:
 
 
 def _rules(rules: Mapping[str, Rule]) -> dict[str, Any]:
-    return {
-        key: None
-        if outputs is None
-        else [[output.place, output.pointer, output.constant, output.required] for output in outputs]
-        for key, outputs in rules.items()
-    }
+    return {key: _rule(rule) for key, rule in rules.items()}
+
+
+def _rule(rule: Rule) -> Any:
+    if isinstance(rule, Code):
+        return {"name": rule.name, "package": rule.package}
+    return rule and [[output.place, output.pointer, output.constant, output.required] for output in rule]

@@ -8,6 +8,8 @@ constants = { system = "front desk" }
 optional = ["status"]                # left out where the change has none; a change without another one is refused
 [rules."*"]
 preset = "oldhost"                   # the envelope of docs/protocol.md
+[rules.invoice_created]
+code = "invoice"                     # an entry point (`mapping_code`)
 """
 
 from __future__ import annotations
@@ -18,7 +20,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from oldhost_sync.drivers.mapping import ENVELOPE, OLDHOST, SOURCES, HostMapping, Output, Rule, tokens_of, version_of
+from oldhost_sync.drivers import mapping_code
+from oldhost_sync.drivers.mapping import (
+    ENVELOPE,
+    OLDHOST,
+    SOURCES,
+    Code,
+    HostMapping,
+    Output,
+    Rule,
+    tokens_of,
+    version_of,
+)
 from oldhost_sync.fields.json_text import check_json
 from oldhost_sync.fields.scalar import InvalidField
 from oldhost_sync.fields.toml_file import Key, Mistake, read_toml
@@ -68,11 +81,12 @@ def _mistakes(content: dict[str, Any]) -> Iterator[Mistake]:
 
 
 def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[Mistake]:
-    allowed = {"preset"} if "preset" in rule else {"fields", "constants", "optional"}
+    whole = next((key for key in ("preset", "code") if key in rule), None)
+    allowed = {whole} if whole else {"fields", "constants", "optional"}
     yield from (((key,), "is not a key of this rule") for key in rule.keys() - allowed)
-    if rule.get("preset", ENVELOPE) != ENVELOPE:
-        yield ("preset",), f"must be {ENVELOPE!r}"
-    if "preset" in rule:
+    if whole:
+        if why := _wrong_preset(rule[whole]) if whole == "preset" else _wrong_code(rule[whole]):
+            yield (whole,), why
         return
     tables = {key: rule.get(key, {}) for key in ("fields", "constants")}
     wrong = [key for key, table in tables.items() if not isinstance(table, dict)]
@@ -92,6 +106,17 @@ def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[Mistake]:
     optional = rule.get("optional", [])
     if not isinstance(optional, list) or any(name not in tables["fields"] for name in optional):
         yield ("optional",), "must be a list of names of `fields`"
+
+
+def _wrong_preset(preset: object) -> str:
+    return "" if preset == ENVELOPE else f"must be {ENVELOPE!r}"
+
+
+def _wrong_code(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return "must be the name of an entry point: 1 to 32 letters, digits, or . _ -"
+    found = mapping_code.find(name)
+    return f"is no entry point of {mapping_code.GROUP}: {found}" if isinstance(found, str) else ""
 
 
 def _mistakes_of_names(names: list[tuple[str, str]]) -> Iterator[Mistake]:
@@ -127,6 +152,10 @@ def _wrong_constant(value: object) -> str:
 def _rule(rule: dict[str, Any]) -> Rule:
     if "preset" in rule:
         return None
+    if name := rule.get("code"):
+        code = mapping_code.find(name)
+        assert not isinstance(code, str)
+        return Code(name, code[1])
     optional = rule.get("optional", [])
     found = [Output(_place(name), at, None, name not in optional) for name, at in rule.get("fields", {}).items()]
     return (*found, *(Output(_place(name), "", value) for name, value in rule.get("constants", {}).items()))

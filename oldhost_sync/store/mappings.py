@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.drivers.mapping import OLDHOST, ChangeContent, HostMapping, NotMapped, from_text, to_text
+from oldhost_sync.drivers.mapping import OLDHOST, ChangeContent, CodeMissing, HostMapping, NotMapped, from_text, to_text
 from oldhost_sync.store.errors import InvalidChange, MappingVersionTaken
 
 logger = logging.getLogger(__name__)
@@ -46,13 +46,17 @@ def definition_of(connection: Connection, host: str, *, locking: bool = False) -
 
 
 def check_mapped(definition: str | None, change: Any) -> None:
-    """Raises InvalidChange if the mapping makes no operation of `change`, any object with an accepted one's fields."""
+    """Raises InvalidChange if the mapping makes no operation of `change`, any object with an accepted one's fields.
+    Where its code is not installed, as perhaps in an application, that shows when it is to be sent.
+    """
     mapping = _read(definition)
     try:
         if mapping.rule(change.event_type, change.entity_type) is not None:
             names = ("entity_type", "entity_id", "event_type", "idempotency_key")
             named = {name: getattr(change, name) for name in names}
             mapping.check(ChangeContent(**named, payload=json.loads(change.payload)))
+    except CodeMissing:
+        return
     except NotMapped as error:
         raise InvalidChange(str(error), error.field) from None
 

@@ -44,7 +44,8 @@ class OpeningPostponed:
     (OldHost's certificate is not trusted, or it speaks no TLS) · "refused" (every request
     is) · "busy" · "unsteady" (the expected nonce changes from one reading to the next) · "unreadable" (the answers do
     not follow the protocol) · "keep-alive" (OldHost closes the connection after each answer) · "database" · "fenced" ·
-    "leaving" (the worker stops) · "pause" (by an operator, and the writer does not know).
+    "leaving" (the worker stops) · "pause" (by an operator, and the writer does not know) · "mapping" (the worker lacks
+    its code).
     """
 
     wait_ms: int = 0

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.drivers.events import Applied, Said
-from oldhost_sync.drivers.mapping import OLDHOST, HostMapping
+from oldhost_sync.drivers.mapping import OLDHOST, CodeMissing, HostMapping
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable, check
 from oldhost_sync.oldhost.ledger import Answered, Reconciled, Reservation, Reserved, TakenOver, consumed
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
@@ -377,6 +377,8 @@ class MariaLedger:
     def _run(self, fn: Callable[[Connection], T], *, waits_again: bool = True) -> T:
         try:
             return run_in_transaction(self._engine, fn, waits_again=waits_again)
+        except CodeMissing as error:  # no session is opened here from now on
+            raise LedgerUnavailable(str(error)) from None
         except StoreError as error:
             raise LedgerUnavailable(f"{type(error).__name__}: {error}") from error
         except DBAPIError as error:

@@ -29,7 +29,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Row
 
-from oldhost_sync.drivers.mapping import ChangeContent, Encoded, HostMapping, NotMapped, too_large
+from oldhost_sync.drivers.mapping import ChangeContent, CodeMissing, Encoded, HostMapping, NotMapped, too_large
 from oldhost_sync.oldhost.errors import InvariantViolated
 from oldhost_sync.oldhost.ledger import Reserved
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
@@ -94,6 +94,7 @@ def entry_of(
     in_flight: Callable[[Candidate], bool],
 ) -> tuple[Reserved | ChangeResult, Ending | None]:
     """What `change_id` becomes, and the ending to record for it, if this decides one. `nonce`: the next free one.
+    Raises CodeMissing.
 
     `in_flight`: whether an operation of the candidate's entity is in flight, or gets its nonce just now.
     """
@@ -156,9 +157,16 @@ def _bound(candidate: Candidate, mapping: HostMapping) -> Reserved:
         raise InvariantViolated(f"change {candidate.change_id} is bound, but has no nonce or no body")
     made_by = candidate.request_mapping or ""
     # What another mapping's bytes mean is not known any more: the next change of the key is sent even if it is equal.
-    state_hash = mapping.encode(_change(candidate)).state_hash if made_by == mapping.label else UNKNOWN
+    state_hash = _state_hash(mapping, candidate) if made_by == mapping.label else UNKNOWN
     encoded = Encoded(candidate.request_body, made_by, state_hash)
     return Reserved.of(candidate, encoded, nonce=candidate.request_nonce, sends=candidate.request_sends)
+
+
+def _state_hash(mapping: HostMapping, candidate: Candidate) -> bytes:
+    try:
+        return mapping.encode(_change(candidate)).state_hash
+    except (NotMapped, CodeMissing):  # code that is another one by now, or gone
+        return UNKNOWN
 
 
 def _change(candidate: Candidate) -> ChangeContent:

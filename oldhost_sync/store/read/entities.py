@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from sqlalchemy import bindparam, select, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.drivers.mapping import ChangeContent, HostMapping, NotMapped
+from oldhost_sync.drivers.mapping import ChangeContent, CodeMissing, HostMapping, NotMapped
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.fates import UNKNOWN
@@ -481,10 +481,10 @@ def _keys(
 
 
 def _state_hash(mapping: HostMapping, named: Mapping[str, Any], event_type: str, payload: dict[str, Any]) -> bytes:
-    """Of what the host's mapping sends for `payload`; UNKNOWN if it makes nothing of it."""
+    """Of what the host's mapping sends for `payload`; UNKNOWN if it makes nothing of it, at least here."""
     try:
         return mapping.encode(ChangeContent(named["type"], named["id"], event_type, payload)).state_hash
-    except NotMapped:
+    except (NotMapped, CodeMissing):
         return UNKNOWN
 
 

@@ -13,10 +13,11 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import event
 from sqlalchemy.engine import Connection
 
-from activities.session import NOT_HERE, SessionActivities
+from activities.session import NOT_HERE, PAUSED_MS, SessionActivities
 from oldhost_simulator.admin import Controls
 from oldhost_simulator.simulator import Config, Simulator
 from oldhost_sync.drivers.http.driver import HTTP
+from oldhost_sync.drivers.mapping import OLDHOST, Code, HostMapping
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.answer_times import KNOWN_AFTER
 from oldhost_sync.oldhost.connector import Connector, SockAddress
@@ -31,7 +32,9 @@ from oldhost_sync.store.read.sessions import read_sessions
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.telemetry import WorkerMetrics
 from tests.called_by_writer import called_by_writer
+from tests.conformance.mappings import install
 from tests.conformance.maria_world import HOST, MariaWorld
+from tests.conformance.offered_code import forget
 from tests.foreign_host.host import ForeignHost
 from tests.integration.relay.listening import statements
 from tests.integration.store.writing import wait_until
@@ -262,6 +265,23 @@ def test_no_session_is_opened_while_an_operator_s_pause_is_in_force(world: Maria
     assert isinstance(postponed, OpeningPostponed)
     assert (postponed.reason, postponed.message) == ("pause", "by anna: maintenance")
     run_in_transaction(world.engine, partial(act, action="resume"))
+    assert isinstance(open_session(sessions), SessionOpened)
+    sessions.drain()
+
+
+def test_a_worker_that_found_it_lacks_a_hosts_code_opens_no_further_session(
+    world: MariaWorld, oldhost: Simulator
+) -> None:
+    sessions = worker(world, oldhost, "a")
+    install(world.engine, HostMapping("tax", "1", {"*": Code("nowhere", "tax 1.2")}))
+    why = "mapping tax/1 needs the entry point nowhere, and no package here has it"
+    waiting = world.record("u1", "unit_status_changed", {"status": "Clean"})
+    forget()
+    opened = open_session(sessions)
+    assert isinstance(opened, SessionOpened)
+    assert why in send(sessions, opened.epoch, waiting).reason
+    assert open_session(sessions) == OpeningPostponed(PAUSED_MS, "mapping", why)
+    install(world.engine, OLDHOST)
     assert isinstance(open_session(sessions), SessionOpened)
     sessions.drain()
 

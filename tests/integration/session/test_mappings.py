@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from itertools import cycle
+from pathlib import Path
 
 import pytest
 
 from oldhost_simulator.simulator import Config, Simulator
-from oldhost_sync.drivers.mapping import OLDHOST
+from oldhost_sync import InvalidChange
+from oldhost_sync.drivers.mapping import OLDHOST, Code, HostMapping
 from oldhost_sync.store.read.change_status import find_fate_of_id
 from tests.conformance.mappings import LONGER, SHORT, install
 from tests.conformance.maria_world import HOST, MariaWorld
+from tests.conformance.offered_code import forget, offer
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.session.stage import LIMITS, Process, ProcessDied, Stage, outcomes, send
 
@@ -143,3 +147,67 @@ def test_a_change_that_the_mapping_of_now_can_not_send_is_a_dead_letter_that_say
     assert (fate.outcome, fate.nonce) == ("DEAD", None)
     why = "mapping short/1 needs /payload/status for event type checked_in"
     assert fate.error == f"payload.status is missing: {why}"
+
+
+TAX = HostMapping("tax", "1", {"*": Code("invoice", "tax 1.2")})
+ENCODE = "import json\ndef encode(change):\n    return json.dumps({'s': change.payload['status']}).encode()"
+
+
+@pytest.fixture
+def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Installs the code of TAX."""
+    forget()
+    yield lambda: offer(tmp_path, monkeypatch, ENCODE)
+    forget()
+
+
+def test_what_a_process_without_the_code_accepts_becomes_a_dead_letter_in_the_same_words(
+    stage: Stage, offered: Callable[[], None]
+) -> None:
+    install(stage.world.engine, TAX)
+    accepted = stage.world.record("u1", STATUS, {"by": "ada"})
+    offered()
+    with pytest.raises(InvalidChange) as refused:
+        stage.world.record("u2", STATUS, {"by": "ada"})
+    (fate,) = send(stage.session(), [accepted]).fates
+    assert (fate.outcome, fate.error) == ("DEAD", str(refused.value))
+
+
+def test_code_makes_the_bytes_and_an_equal_state_is_a_no_op(stage: Stage, offered: Callable[[], None]) -> None:
+    install(stage.world.engine, TAX)
+    offered()
+    process = Process()
+    session = stage.session(process)
+    assert outcomes(send(session, [change(stage, "Clean")])) == ["APPLIED"]
+    assert outcomes(send(session, [change(stage, "Clean")])) == ["NO_OP"]
+    assert sent_by(process) == [b'{"s": "Clean"}']
+
+
+def test_a_worker_that_lacks_the_code_ends_its_session_and_decides_nothing(
+    stage: Stage, offered: Callable[[], None]
+) -> None:
+    session = stage.session()
+    install(stage.world.engine, TAX)
+    waiting = change(stage, "Clean")
+    ended = send(session, [waiting])
+    assert (ended.session_open, outcomes(ended)) == (False, ["WAITING"])
+    assert "mapping tax/1 needs the entry point invoice" in ended.reason
+    offered()
+    assert outcomes(send(stage.session(), [waiting])) == ["APPLIED"]
+
+
+def test_bound_bytes_are_sent_though_the_code_is_another_one_by_now(
+    stage: Stage, offered: Callable[[], None], tmp_path: Path
+) -> None:
+    install(stage.world.engine, TAX)
+    offered()
+    died, heir = Process(), Process()
+    died.hook = lambda name, when: died.die() if (name, when) == ("write", "before") else None
+    doubtful = change(stage, "Clean")
+    with pytest.raises(ProcessDied):
+        send(stage.session(died), [doubtful])
+    (tmp_path / "tax_code.py").write_text("def encode(change):\n    raise ValueError")
+    sys.modules.pop("tax_code")
+    forget()
+    assert outcomes(send(stage.session(heir), [doubtful])) == ["APPLIED"]
+    assert sent_by(heir) == [b'{"s": "Clean"}']

@@ -16,7 +16,7 @@ MUTANTS = (
     ),
     Mutant(
         "what another mapping's bytes mean is guessed",
-        (Patch(RESERVATION, ".state_hash if made_by == mapping.label else UNKNOWN\n", ".state_hash\n"),),
+        (Patch(RESERVATION, " if made_by == mapping.label else UNKNOWN\n", "\n"),),
         levels=(MAPPINGS,),
     ),
     Mutant(

@@ -209,7 +209,7 @@ MUTANTS = (
     ),
     Mutant(
         "a session is opened during an operator's pause",
-        (Patch("activities/session.py", "return None if pause is None else", "return None if pause is None or pause else"),),
+        (Patch("activities/session.py", "        if pause is not None:\n", "        if False:\n"),),
         levels=(ACTIVITIES,),
     ),
     Mutant(

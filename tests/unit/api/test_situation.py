@@ -223,7 +223,9 @@ def test_each_of_oldhosts_faults_has_words_of_its_own(state: str) -> None:
     assert said.tone is Tone.WARNING
 
 
-@pytest.mark.parametrize("waiting_for", ["settle", "connection", "in-use", "keep-alive", "database", "fenced"])
+@pytest.mark.parametrize(
+    "waiting_for", ["settle", "connection", "in-use", "keep-alive", "database", "mapping", "fenced"]
+)
 def test_a_wait_for_a_session_says_what_it_waits_for(waiting_for: str) -> None:
     plain = judge(Observations(NOW, a_writer("CONNECTING"), condition=a_condition()))
     said = judge(
