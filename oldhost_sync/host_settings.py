@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from oldhost_sync.driver_choice import HTTP, driver_named
+from oldhost_sync.drivers.contract import Driver, InvalidOptions
 from oldhost_sync.oldhost.address import parse_address
 
 # The longest time from marking a row SENT to writing its request; after that it is not written any more.
@@ -26,7 +28,9 @@ RequestTimeout = Annotated[float, Field(gt=0, le=120)]
 
 
 class HostSettings(BaseModel):
-    """Durations in seconds; `Settings` describes each. `url`: None for a host that is not served here."""
+    """Durations in seconds; `Settings` describes each. `url`: None for a host that is not served here. `driver`: what
+    speaks to it, `options`: that driver's own.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -41,6 +45,8 @@ class HostSettings(BaseModel):
     cert_file: Path | None = None
     key_file: Path | None = None
     auth_file: Path | None = None
+    driver: str = HTTP
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)
     mapping_file: Path | None
     debounce_seconds: Wait
     max_wait_seconds: Wait
@@ -58,6 +64,24 @@ class HostSettings(BaseModel):
         if value is not None:
             parse_address(value)
         return value
+
+    def made_driver(self) -> Driver:
+        """Raises InvalidOptions, and ValueError where there is no such driver."""
+        return driver_named(self.driver, self.options)
+
+    def mistakes_of_driver(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What its driver does not take: the key, and why."""
+        try:
+            schemes = self.made_driver().schemes
+        except InvalidOptions as error:
+            yield from ((("options", *key), why) for key, why in error.mistakes)
+            return
+        except ValueError as error:
+            yield ("driver",), str(error)
+            return
+        if self.url is not None and parse_address(self.url).scheme not in schemes:
+            named = " or ".join(f"{scheme}://" for scheme in schemes)
+            yield ("url",), f"driver {self.driver} needs an address that begins with {named}"
 
     def contradictions(self, named: Callable[[str], str]) -> Iterator[tuple[tuple[str, ...], str]]:
         """What does not fit together: the fields that are concerned, and why. `named`: what people call a field."""
@@ -89,7 +113,7 @@ class HostSettings(BaseModel):
         of_tls = tuple(name for name in ("ca_file", "cert_file") if getattr(self, name) is not None)
         if of_tls and self.url is not None and not parse_address(self.url).tls:
             files = " and ".join(map(named, of_tls))
-            yield of_tls, f"{files} {'need' if of_tls[1:] else 'needs'} {named('url')} to begin with https://"
+            yield of_tls, f"{files} {'need' if of_tls[1:] else 'needs'} {named('url')} to begin with https:// or tls://"
 
 
 # How a host lets us in; each of its own.

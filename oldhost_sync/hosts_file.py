@@ -79,6 +79,7 @@ def _mistakes_of_host(given: Mapping[str, Any], values: Mapping[str, Any]) -> It
             key = str(detail["loc"][0])
             yield (key,), _why(key, detail["type"], detail["msg"])
         return
+    yield from host.mistakes_of_driver()
     of_deployment = SHARED - given.keys()
     for keys, why in host.contradictions(lambda key: f"SYNC_{key.upper()}" if key in of_deployment else key):
         yield tuple(key for key in keys if key in given)[:1], why

@@ -28,7 +28,7 @@ from oldhost_sync.credentials import (
 from oldhost_sync.drivers.mapping import HostMapping
 from oldhost_sync.host_settings import FILES, SHARED, HostSettings, RequestTimeout, SettleTime, Span, Turns, Wait
 from oldhost_sync.hosts_file import HostInFile, read_hosts
-from oldhost_sync.oldhost.address import SHAPE, has_credentials, parse_address
+from oldhost_sync.oldhost.address import BARE, SHAPE, has_credentials, parse_address
 from oldhost_sync.oldhost.mapping_file import read_mapping
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN
@@ -279,9 +279,11 @@ class Settings(BaseSettings):
     def check_oldhost_urls(cls, value: dict[str, str]) -> dict[str, str]:
         for name, url in value.items():
             try:
-                parse_address(url)
+                scheme = parse_address(url).scheme
             except ValueError as error:
                 raise ValueError(f"host {name!r}: {error}") from None
+            if scheme in BARE:
+                raise ValueError(f"host {name!r}: {scheme}:// needs a driver, which SYNC_HOSTS_FILE names")
         return value
 
     @field_validator("alert_webhook_url", "database_url", "temporal_ui_url")
@@ -297,7 +299,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def timing_and_access_fit(self) -> Self:
         own = HostSettings.model_validate({**self._shared(), **self._access()})
-        if found := [why for _, why in own.contradictions(_name_of)]:
+        if found := [why for _, why in (*own.mistakes_of_driver(), *own.contradictions(_name_of))]:
             raise ValueError("; ".join(found))
         return self
 

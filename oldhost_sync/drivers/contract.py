@@ -7,8 +7,9 @@ recovery stay outside; a body is made by the host's mapping before a driver sees
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from oldhost_sync.drivers.capabilities import Capabilities
 from oldhost_sync.drivers.events import Event, Said
@@ -74,12 +75,33 @@ class Wire(Protocol):
 
 
 class Driver(Protocol):
-    """`name`: as the hosts file gives it; `api`: API. `answer_bytes_max`: more bytes than that are no answer."""
+    """`api`: API. `schemes`: what a host's URL may begin with (`http`, `https`, `tcp`, `tls`). `answer_bytes_max`: more
+    bytes than that are no answer.
+    """
 
-    name: str
-    api: int
-    capabilities: Capabilities
-    answer_bytes_max: int
+    @property
+    def api(self) -> int: ...
+
+    @property
+    def schemes(self) -> tuple[str, ...]: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def answer_bytes_max(self) -> int: ...
 
     def wire(self, peer: Peer) -> Wire:
         """For a new connection."""
+
+
+# Makes a driver from a host's own options, as TOML gives them. Raises InvalidOptions.
+DriverFactory = Callable[[Mapping[str, Any]], Driver]
+
+
+class InvalidOptions(ValueError):  # noqa: N818 - says what was given
+    """A host's options that its driver does not take: each mistake's key, and what is wrong, without the value."""
+
+    def __init__(self, mistakes: Sequence[tuple[tuple[str, ...], str]]) -> None:
+        super().__init__("; ".join(f"{'.'.join(key)}: {why}" for key, why in mistakes))
+        self.mistakes = mistakes

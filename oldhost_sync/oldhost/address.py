@@ -1,4 +1,4 @@
-"""Where OldHost is, as its URL says: http or https, a name, a port, and a path before the protocol's own paths."""
+"""Where OldHost is, as its URL says: a scheme, a name, a port, and a path before the protocol's own paths."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 SHAPE = "http://address:port or https://address:port, with a path if its paths do not begin at the root"
+# Of drivers that do not speak HTTP: TCP without and with TLS. Their ports are not known.
+BARE = ("tcp", "tls")
 # A name, or an IPv6 address.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?|[0-9A-Fa-f]*:[0-9A-Fa-f:.]+")
 _PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)*")
-_PORTS = {"http": 80, "https": 443}
+_PORTS = {"http": 80, "https": 443, **dict.fromkeys(BARE, 0)}
 
 
 class Address(NamedTuple):
@@ -23,6 +25,7 @@ class Address(NamedTuple):
     authority: str = "oldhost"
     tls: bool = False
     base: str = ""
+    scheme: str = "http"
 
 
 def parse_address(url: str) -> Address:
@@ -45,13 +48,15 @@ def parse_address(url: str) -> Address:
     if not port:
         raise ValueError(f"give it as {SHAPE}; the port is a number from 1 to 65535")
     base = parts.path.rstrip("/")
+    if parts.scheme in BARE and base:
+        raise ValueError(f"give it without a path: {parts.scheme}://address:port has none")
     if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment or re.search(r"\s", url):
         raise ValueError(f"give it as {SHAPE}, without a query")
     if not _PATH.fullmatch(base) or "/../" in f"{base}/" or "/./" in f"{base}/":
         raise ValueError(f"give it as {SHAPE}; the path has letters, digits and signs that URLs allow, and no '..'")
     if not _NAME.fullmatch(parts.hostname):
         raise ValueError(f"give it as {SHAPE}; a name has letters, digits, '-', '_' and dots, each part 63 at most")
-    return Address(parts.hostname, port, parts.netloc, parts.scheme == "https", base)
+    return Address(parts.hostname, port, parts.netloc, parts.scheme in {"https", "tls"}, base, parts.scheme)
 
 
 def has_credentials(url: str) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from oldhost_sync.drivers.contract import Garbled, Wire
+from oldhost_sync.drivers.contract import LOCAL, Driver, Garbled, Peer, Wire
 from oldhost_sync.drivers.events import (
     Answer,
     Closing,
@@ -30,6 +30,7 @@ from oldhost_sync.drivers.events import (
     Reply,
     Told,
     Unlisted,
+    Working,
     Write,
 )
 from oldhost_sync.oldhost.access import REFUSED_OURS, refuses_ours
@@ -46,8 +47,8 @@ from oldhost_sync.oldhost.errors import (
 # A wait on the socket calls `while_waiting` after this time, which is well below any heartbeat timeout.
 SLICE_SECONDS = 0.5
 READ_BYTES = 16 * 1024
-# Of one answer, with what belongs to no answer before it.
-ANSWER_BYTES_MAX = 64 * 1024
+# How long a connection is idle before its driver's own sign of life is written.
+IDLE_SECONDS = 20.0
 # TCP keep-alive detects a connection that vanished silently (a firewall dropped its state, a machine lost power) within
 # a minute, and keeps an idle one in the connection tables of firewalls, which expire after some 240 s.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -66,18 +67,25 @@ class HostConnection(Protocol):
     """What a session needs of its connection; the simulation has its own.
 
     `wire`: makes the requests. `at_ms`: the wall clock's time, for those that are dated. `ending`: why it carries
-    nothing more, as far as OldHost ended it.
+    nothing more, as far as OldHost ended it. `ready`: what the greeting was answered with.
     """
 
     @property
     def wire(self) -> Wire: ...
+
+    @property
+    def ready(self) -> Ready: ...
 
     def at_ms(self) -> int: ...
 
     @property
     def ending(self) -> ConnectionEnd: ...
 
+    def greet(self, *, timeout_seconds: float, while_waiting: Heartbeat) -> Answer | Told | Ready: ...
+
     def is_alive(self) -> bool: ...
+
+    def keep_alive(self) -> None: ...
 
     def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Heartbeat) -> None: ...
 
@@ -137,17 +145,10 @@ class _Wait:
 
 
 class OldHostConnection:
-    """A blocking connection over a socket, plain or TLS. `limit`: after how many answers OldHost closes, if known;
-    `answer_bytes_max`: more are no answer.
-    """
+    """A blocking connection over a socket, plain or TLS. `limit`: after how many answers OldHost closes, if known."""
 
     def __init__(
-        self,
-        sock: socket.socket,
-        clock: Clock,
-        wire: Wire,
-        limit: AnswerLimit | None = None,
-        answer_bytes_max: int = ANSWER_BYTES_MAX,
+        self, sock: socket.socket, clock: Clock, driver: Driver, peer: Peer = LOCAL, limit: AnswerLimit | None = None
     ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -157,8 +158,11 @@ class OldHostConnection:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self._socket: socket.socket | None = sock
         self._clock = clock
-        self.wire = wire
-        self._answer_bytes_max = answer_bytes_max
+        self.wire = driver.wire(peer)
+        self.ready = Ready()
+        self._speaks_unasked = driver.capabilities.speaks_unasked
+        self._answer_bytes_max = driver.answer_bytes_max
+        self._written_at = clock()
         self._until: float | None = None  # the deadline of the exchange on the wire
         self._timeout_seconds = 0.0
         self._began = 0.0
@@ -179,8 +183,10 @@ class OldHostConnection:
             self._limit.outlived()
         self.ending = ConnectionEnd.QUIET
         try:
-            if self._socket.recv(1):
-                self.ending = ConnectionEnd.STRAY
+            while data := self._socket.recv(READ_BYTES if self._speaks_unasked else 1):
+                if not (self._speaks_unasked and self._take_unasked(self._socket, data)):
+                    self.ending = ConnectionEnd.STRAY
+                    break
         except NOT_YET:
             self.ending = ConnectionEnd.NONE
             return True
@@ -189,6 +195,23 @@ class OldHostConnection:
         self._limit.closed_after(self._answers)
         self.close()
         return False
+
+    def greet(self, *, timeout_seconds: float, while_waiting: Heartbeat) -> Answer | Told | Ready:
+        """Say what the driver says first, and read the answer; raises as `begin` and `finish` do."""
+        greeting = self.wire.greet()
+        if not greeting:
+            return self.ready
+        self.begin(greeting, timeout_seconds=timeout_seconds, while_waiting=while_waiting)
+        event = self.finish(while_waiting=while_waiting).event
+        if isinstance(event, Ready):
+            self.ready = event
+        return event
+
+    def keep_alive(self) -> None:
+        """Write the driver's sign of life, if it has one and nothing was written for a while."""
+        sign = self.wire.idle()
+        if sign and self._socket is not None and self._clock() - self._written_at >= IDLE_SECONDS:
+            self._send_aside(self._socket, sign)
 
     def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Heartbeat) -> None:
         """Write `request`; its answer must be read by `finish`, `timeout_seconds` from now.
@@ -200,6 +223,7 @@ class OldHostConnection:
         if self._until is not None:
             raise InvariantViolated("an operation is on the wire already")
         self._began, self._listened = self._clock(), 0.0
+        self._written_at = self._began
         self._until, self._timeout_seconds = self._began + timeout_seconds, timeout_seconds
         written = False
         try:
@@ -250,6 +274,30 @@ class OldHostConnection:
     def close(self) -> None:
         sock, self._socket = self._socket, None
         if sock is not None:
+            if self._until is None and (bye := self.wire.bye()):
+                self._send_aside(sock, bye)
+            with contextlib.suppress(OSError):
+                sock.close()
+
+    def _take_unasked(self, sock: socket.socket, data: bytes) -> bool:
+        """Whether what came while nothing was asked is what a driver may hear then."""
+        try:
+            events = self._events(data)
+        except Unreadable:
+            return False
+        for event in events:
+            if isinstance(event, Write):
+                self._send_aside(sock, event.data)
+        return all(isinstance(event, Working | Write) for event in events)
+
+    def _send_aside(self, sock: socket.socket, data: bytes) -> None:
+        """Some bytes that no answer follows; what does not fit at once ends the connection."""
+        self._written_at = self._clock()
+        try:
+            sent = sock.send(data)
+        except OSError:
+            sent = 0
+        if sent < len(data):
             with contextlib.suppress(OSError):
                 sock.close()
 

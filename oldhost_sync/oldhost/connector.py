@@ -204,9 +204,7 @@ class Connector:
                 last = error
                 self._note((family, address), in_vain=True)
                 continue
-            connection = OldHostConnection(
-                sock, self._clock, self._driver.wire(self._peer), self._limit, self._driver.answer_bytes_max
-            )
+            connection = OldHostConnection(sock, self._clock, self._driver, self._peer, self._limit)
             self._last = (family, address), connection
             return connection
         raise last

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oldhost_sync.drivers.events import Banned, Busy, ConnectionInUse, Expected, NoService, OutOfRange
+from oldhost_sync.drivers.events import Banned, Busy, ConnectionInUse, Expected, NoService, OutOfRange, Ready
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import (
@@ -316,6 +316,8 @@ class Opening:
             return self._unreached(error)
         kept = False
         try:
+            if (refused := self._greet(connection, taken.epoch)) is not None:
+                return refused
             read = self._read_expected(connection, taken, over_at, last)
             if isinstance(read, OpeningPostponed):
                 return read
@@ -327,6 +329,19 @@ class Opening:
         finally:
             if not kept:
                 connection.close()
+
+    def _greet(self, connection: HostConnection, epoch: int) -> OpeningPostponed | None:
+        """None: the connection is ready."""
+        seconds = self.limits.request_timeout_seconds
+        match connection.greet(timeout_seconds=seconds, while_waiting=self.heartbeat):
+            case Ready():
+                return None
+            case Busy():
+                return self._come_back("busy", "OldHost is busy when we greet it")
+            case Banned() | ConnectionInUse() | NoService() as told:
+                return self._not_told(told, epoch)
+            case other:
+                return self._refused(NoService("unreadable", f"OldHost answers our greeting by {type(other).__name__}"))
 
     def _unreached(self, error: HostError) -> OpeningPostponed:
         match error:

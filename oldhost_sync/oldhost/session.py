@@ -122,7 +122,8 @@ class Session:
             pass  # without the database no other session can take over either
         if self._pipeline.try_wire():
             try:
-                self._shared.is_alive()
+                if self._shared.is_alive():
+                    self._shared.connection.keep_alive()
             finally:
                 self._shared.release_wire()
         return not self._pipeline.is_closed

@@ -31,7 +31,6 @@ from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities, TemporalHistories
 from activities.submissions import SubmissionActivities
 from oldhost_sync.delivery import alerts_delivered
-from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.environment import settings
 from oldhost_sync.explanations import leave_after
 from oldhost_sync.host_settings import SEND_WITHIN_SECONDS, HostSettings
@@ -323,7 +322,7 @@ def connectors(settings: Settings) -> Callable[[str, Clock], Connector]:
     def connect_to(host: str, clock: Clock) -> Connector:
         if host not in urls:
             raise SettingsError(f"no address is set for host {host!r}; this worker serves {', '.join(urls)}")
-        return Connector(parse_address(urls[host]), HTTP, clock, access=access_to(host))
+        return Connector(parse_address(urls[host]), settings.of_host(host).made_driver(), clock, access=access_to(host))
 
     return connect_to
 

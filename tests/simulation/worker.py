@@ -13,7 +13,6 @@ from activities.records import RecordingActivities
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
 from activities.submissions import SubmissionActivities
-from oldhost_sync.drivers.contract import LOCAL
 from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import AnswerLimit, OldHostConnection
@@ -121,7 +120,7 @@ class Sessions(SessionActivities):
         if mode == "after":
             client.close()
             raise NoConnection("gone at once")
-        return OldHostConnection(client, clock, HTTP.wire(LOCAL), self.limit)  # type: ignore[arg-type]
+        return OldHostConnection(client, clock, HTTP, limit=self.limit)  # type: ignore[arg-type]
 
 
 class Worker:

@@ -147,8 +147,10 @@ settle_seconds = inf
             "hosts.n.debounce_seconds: SYNC_MAX_WAIT_SECONDS is 600, less than",
         ),
         ('key_file = "k"', "hosts.n.key_file: key_file is set without cert_file"),
-        ('cert_file = "c"', "hosts.n.cert_file: cert_file needs url to begin with https://"),
-        ('ca_file = "c"', "hosts.n.ca_file: ca_file needs url to begin with https://"),
+        ('cert_file = "c"', "hosts.n.cert_file: cert_file needs url to begin with https:// or tls://"),
+        ('driver = "telex"', "hosts.n.driver: there is no driver telex: there are http"),
+        ("options = {speed = 1}", "hosts.n.options.speed: there is no such option"),
+        ('ca_file = "c"', "hosts.n.ca_file: ca_file needs url to begin with https:// or tls://"),
     ],
 )
 def test_what_does_not_fit_together_is_told_at_the_line_in_the_file(

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from oldhost_sync.drivers.contract import LOCAL
 from oldhost_sync.drivers.events import ConnectionEnd, Event, Expected, Reply
 from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.address import Address
-from oldhost_sync.oldhost.connection import ANSWER_BYTES_MAX, SLICE_SECONDS, Clock, OldHostConnection, _Wait
+from oldhost_sync.oldhost.connection import SLICE_SECONDS, Clock, OldHostConnection, _Wait
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import (
     ConnectionClosed,
@@ -63,7 +62,7 @@ def exchange(connection: OldHostConnection, request: bytes, timeout_seconds: flo
 
 
 def connected(peer: Peer, clock: Clock) -> OldHostConnection:
-    return OldHostConnection(socket.create_connection(peer.listener.getsockname()), clock, HTTP.wire(LOCAL))
+    return OldHostConnection(socket.create_connection(peer.listener.getsockname()), clock, HTTP)
 
 
 @pytest.fixture
@@ -107,7 +106,7 @@ def test_a_cut_answer_is_ambiguous_and_closes_for_good(peer: Peer, length: int) 
 
 
 def test_an_answer_has_a_limit(peer: Peer) -> None:
-    thread = peer.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", b"x" * ANSWER_BYTES_MAX)
+    thread = peer.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", b"x" * HTTP.answer_bytes_max)
     with pytest.raises(Unreadable, match="longer than 65536 bytes"):
         peer.exchange()
     thread.join()
@@ -139,9 +138,7 @@ def test_trap_14_a_lost_answer_is_not_asked_for_again(peer: Peer) -> None:
 def test_the_deadline_covers_the_whole_exchange_and_beats_go_on_meanwhile(peer: Peer) -> None:
     now = [0.0]
     beats: list[float] = []
-    connection = OldHostConnection(
-        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
-    )
+    connection = connected(peer, lambda: now[0])
 
     def beat() -> None:
         beats.append(now[0])
@@ -155,9 +152,7 @@ def test_the_deadline_covers_the_whole_exchange_and_beats_go_on_meanwhile(peer: 
 
 def test_a_trickling_answer_does_not_stretch_the_deadline(peer: Peer) -> None:
     now, answer = [0.0], iter(b"HTTP/1.1 200 OK")
-    connection = OldHostConnection(
-        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
-    )
+    connection = connected(peer, lambda: now[0])
     accepted, _ = peer.listener.accept()
 
     def trickle() -> None:
@@ -185,9 +180,7 @@ def test_a_reader_with_a_short_timeout_gives_up_before_the_deadline(peer: Peer) 
 
 def test_a_process_that_was_stopped_listens_before_it_gives_up(peer: Peer) -> None:
     now = [0.0]
-    connection = OldHostConnection(
-        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
-    )
+    connection = connected(peer, lambda: now[0])
     accepted, _ = peer.listener.accept()
 
     def stop() -> None:
@@ -201,9 +194,7 @@ def test_a_process_that_was_stopped_listens_before_it_gives_up(peer: Peer) -> No
 
 def test_an_answer_that_came_while_the_process_was_stopped_is_read(peer: Peer) -> None:
     now = [0.0]
-    connection = OldHostConnection(
-        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
-    )
+    connection = connected(peer, lambda: now[0])
     accepted, _ = peer.listener.accept()
 
     def stop() -> None:
@@ -217,9 +208,7 @@ def test_an_answer_that_came_while_the_process_was_stopped_is_read(peer: Peer) -
 
 def test_an_answer_that_has_begun_has_its_whole_time(peer: Peer) -> None:
     now, rest = [0.0], [GOOD[20:]]
-    connection = OldHostConnection(
-        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
-    )
+    connection = connected(peer, lambda: now[0])
     accepted, _ = peer.listener.accept()
 
     def come_slowly() -> None:
@@ -321,9 +310,7 @@ def test_a_large_request_is_written_whole(peer: Peer) -> None:
 
 def test_an_answer_that_came_in_time_is_read_however_late_we_are(peer: Peer) -> None:
     now = [0.0]
-    connection = OldHostConnection(
-        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
-    )
+    connection = connected(peer, lambda: now[0])
     accepted, _ = peer.listener.accept()
     connection.begin(REQUEST, timeout_seconds=5, while_waiting=lambda: None)
     accepted.recv(4096)
@@ -364,9 +351,7 @@ def test_what_was_listened_before_a_mark_counts_for_the_reply_timeout(
         return False
 
     monkeypatch.setattr("oldhost_sync.oldhost.connection.ready", silent)
-    connection = OldHostConnection(
-        socket.create_connection(peer.listener.getsockname()), lambda: now[0], HTTP.wire(LOCAL)
-    )
+    connection = connected(peer, lambda: now[0])
     connection.begin(REQUEST, timeout_seconds=60, while_waiting=lambda: None)
     assert not connection.await_answer(0.25, lambda: None)
     with pytest.raises(Silent):
