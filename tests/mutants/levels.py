@@ -34,7 +34,7 @@ EXHAUSTIVE = Level("exhaustive faults", ("tests.exhaustive", "--only", "singles"
 STALLED = _tests("simulation, stalled after SENT", "tests/simulation/test_deadline.py")
 BURST = _tests("simulation, a burst of emergencies", "tests/simulation/test_burst.py")
 CLOCK_SET_BACK = _tests("simulation, Temporal's clock set back", "tests/simulation/test_clock_set_back.py")
-UNIT = _tests("unit tests", "tests/unit/policy", "tests/unit/oldhost")
+UNIT = _tests("unit tests", "tests/unit/policy", "tests/unit/oldhost", "tests/unit/drivers")
 RELEASES = _tests("unit tests of releases", "tests/unit/policy/test_release.py", "tests/unit/worker")
 WATCHES = _tests("unit tests of the relay", "tests/unit/relay", "tests/unit/temporal")
 DELIVERY = _tests("unit tests of the delivery", "tests/unit/test_delivery.py")
@@ -90,7 +90,7 @@ PACE = _tests(
     "tests/unit/oldhost/test_connection_pace.py",
     "tests/unit/oldhost/test_connection_end.py",
 )
-ANSWER_HEADERS = _tests("unit tests of headers", "tests/unit/oldhost/test_retry_after.py")
+ANSWER_HEADERS = _tests("unit tests of headers", "tests/unit/drivers/test_retry_after.py")
 ADDRESSES = _tests("hosts of another make, their addresses", "tests/unit/oldhost/test_connector.py")
 REFUSING_HOSTS = _tests("unit tests of hosts that refuse", "tests/unit/policy/test_refusing_hosts.py")
 SETTINGS = _tests("unit tests of the settings", "tests/unit/test_settings.py")
@@ -130,14 +130,14 @@ CODEC = _tests("real MariaDB, payloads for Temporal's UI", "tests/integration/co
 WORDS = _tests("real MariaDB, OldHost's words", "tests/integration/console/test_words.py")
 ONE_JUDGEMENT = _tests("real MariaDB, a host's state", "tests/integration/console/test_one_judgement.py")
 PLAIN_TEXT = _tests("unit tests of plain text", "tests/unit/policy/test_plain_text.py")
-WIRE = _tests("unit tests of the wire", "tests/unit/oldhost/test_wire.py")
+WIRE = _tests("unit tests of the wire", "tests/unit/drivers/test_oldhost_protocol.py")
 FIELDS = _tests("unit tests of fields", "tests/unit/fields")
 SIGN_IN = _tests("real MariaDB, sign-ins", "tests/integration/console/test_sign_in.py")
 WATCHED_FILE = _tests("unit tests of watched files", "tests/unit/test_watched_file.py", "tests/unit/api/test_tokens.py")
 HOST_CONDITION = _tests("real MariaDB, a host's condition", "tests/integration/store/test_host_condition.py")
 APART_UNIT = _tests("unit tests of what waits apart", "tests/unit/policy/test_apart.py")
 WIRE_UNIT = _tests(
-    "unit tests of the wire", "tests/unit/oldhost/test_wire.py", "tests/unit/oldhost/test_first_contact.py"
+    "unit tests of the wire", "tests/unit/drivers/test_oldhost_protocol.py", "tests/unit/oldhost/test_first_contact.py"
 )
 LOST_ANSWER = _tests("real servers, a lost answer", "tests/integration/system/test_lost_answer.py")
 SETTLEMENT = _tests("real MariaDB, settled days", "tests/integration/settlement/test_day_settlement.py")
