@@ -15,7 +15,10 @@ from oldhost_sync.drivers.contract import API, Driver, DriverFactory
 
 GROUP = "oldhost_sync.drivers"
 HTTP = "http"
-_OURS = {HTTP: "oldhost_sync.drivers.http.driver:make_driver"}
+_OURS = {
+    HTTP: "oldhost_sync.drivers.http.driver:make_driver",
+    "frame": "oldhost_sync.drivers.frame.driver:make_driver",
+}
 
 
 def driver_named(name: str, options: Mapping[str, Any]) -> Driver:

@@ -38,7 +38,7 @@ LOCAL = Peer()
 
 class Wire(Protocol):
     """One connection's protocol. One exchange at a time: a request is asked for, written, and then bytes are fed until
-    an Answer (to an operation) or a Told (to a question or the greeting) ends it.
+    an End ends it: an Answer to an operation, a Told or OutcomeTold to a question, Ready or a Told to the greeting.
     """
 
     @property

@@ -169,6 +169,26 @@ class Ready:
     incarnation: str = ""
 
 
+class ToldFate(StrEnum):
+    """What the host says became of an operation."""
+
+    APPLIED = "applied"
+    REJECTED = "rejected"
+    NOT_TAKEN = "not_taken"  # nothing with that number or key was taken; asked for the last one: nothing ever
+    UNKNOWN = "unknown"  # it does not know, or no more
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeTold:
+    """The outcome of the operation that was asked for; `number`: its number, None: none is told. Where only the last
+    outcome can be asked, this may be another operation than ours. `reason`: of a rejection, data from outside.
+    """
+
+    fate: ToldFate
+    number: int | None
+    reason: str = ""
+
+
 # ------------------------------------------------------------------------------------------- during and after both
 
 
@@ -191,6 +211,7 @@ class ConnectionEnd(StrEnum):
     STRAY = "bytes came behind its answer"
     OLD_VERSION = "it speaks HTTP/1.0"
     ANNOUNCED = "its answer says 'Connection: close'"
+    LAST = "its answer says that it is the last one"
     WITH_ANSWER = "its answer ends with the connection"
     QUIET = "without announcing it"
 
@@ -202,7 +223,9 @@ class Closing:
     ending: ConnectionEnd
 
 
-Event = Answer | Told | Ready | Working | Write | Closing
+# What ends an exchange.
+End = Answer | Told | OutcomeTold | Ready
+Event = End | Working | Write | Closing
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +234,7 @@ class Reply:
     an operation in its own words; None for one that ends it by the protocol, and for a question.
     """
 
-    event: Answer | Told | Ready
+    event: End
     ending: ConnectionEnd = ConnectionEnd.NONE
     said: Said | None = None
 

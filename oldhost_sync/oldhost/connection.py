@@ -21,14 +21,13 @@ from typing import Protocol
 
 from oldhost_sync.drivers.contract import LOCAL, Driver, Garbled, Peer, Wire
 from oldhost_sync.drivers.events import (
-    Answer,
     Closing,
     ConnectionEnd,
+    End,
     Event,
     NoService,
     Ready,
     Reply,
-    Told,
     Unlisted,
     Working,
     Write,
@@ -81,7 +80,7 @@ class HostConnection(Protocol):
     @property
     def ending(self) -> ConnectionEnd: ...
 
-    def greet(self, *, timeout_seconds: float, while_waiting: Heartbeat) -> Answer | Told | Ready: ...
+    def greet(self, *, timeout_seconds: float, while_waiting: Heartbeat) -> End: ...
 
     def is_alive(self) -> bool: ...
 
@@ -196,7 +195,7 @@ class OldHostConnection:
         self.close()
         return False
 
-    def greet(self, *, timeout_seconds: float, while_waiting: Heartbeat) -> Answer | Told | Ready:
+    def greet(self, *, timeout_seconds: float, while_waiting: Heartbeat) -> End:
         """Say what the driver says first, and read the answer; raises as `begin` and `finish` do."""
         greeting = self.wire.greet()
         if not greeting:
@@ -401,6 +400,6 @@ def _reply(events: list[Event], wire: Wire) -> Reply | None:
         if reply is not None:
             ending = event.ending if isinstance(event, Closing) else ConnectionEnd.STRAY
             return Reply(reply.event, ending, reply.said)
-        if isinstance(event, Answer | Told | Ready):
+        if isinstance(event, End):
             reply = Reply(event, said=wire.said)
     return reply

@@ -148,7 +148,7 @@ settle_seconds = inf
         ),
         ('key_file = "k"', "hosts.n.key_file: key_file is set without cert_file"),
         ('cert_file = "c"', "hosts.n.cert_file: cert_file needs url to begin with https:// or tls://"),
-        ('driver = "telex"', "hosts.n.driver: there is no driver telex: there are http"),
+        ('driver = "telex"', "hosts.n.driver: there is no driver telex: there are frame, http"),
         ("options = {speed = 1}", "hosts.n.options.speed: there is no such option"),
         ('ca_file = "c"', "hosts.n.ca_file: ca_file needs url to begin with https:// or tls://"),
     ],

@@ -5,17 +5,14 @@ It relies only on what that page says.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from oldhost_sync.drivers import host_json
 from oldhost_sync.drivers.contract import LOCAL, Peer
 from oldhost_sync.drivers.events import (
-    NONCE_MAX,
-    RETRY_AFTER_SECONDS_MAX,
     Ambiguous,
     Answer,
     Applied,
@@ -32,9 +29,6 @@ from oldhost_sync.drivers.events import (
     Unlisted,
 )
 
-# A number that is out of range may have thousands of digits.
-SAID_LENGTH_MAX = 40
-REASON_LENGTH_MAX = 512
 T = TypeVar("T")
 
 
@@ -68,7 +62,7 @@ def _fields(peer: Peer) -> str:
 
 def read_answer(status: int, body: bytes, nonce: int) -> Answer:
     """What `status` and `body` say about the operation sent with `nonce`."""
-    fields = _json_object(body)
+    fields = host_json.json_object(body)
     if fields is None:
         return Unlisted(f"status {status} without a JSON object")
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
@@ -77,39 +71,37 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
     if status == 422 and error == "rejected":
         return _read_rejected(fields, nonce)
     if status == 400 and error == "nonce_gap":
-        expected = _nonce(fields.get("expected_nonce"))
+        expected = host_json.number(fields.get("expected_nonce"))
         return Unlisted("a gap without the expected nonce") if expected is None else Gap(expected)
     if status == 400 and error == "nonce_replay":
-        return Replay(_nonce(fields.get("expected_nonce")), _seconds(fields.get("retry_after")))
+        return Replay(host_json.number(fields.get("expected_nonce")), host_json.seconds(fields.get("retry_after")))
     if status == 400 and error == "malformed":
-        return Malformed(_text(fields.get("reason")))
+        return Malformed(host_json.reason(fields.get("reason")))
     return _read_refusal(status, fields) or Unlisted(f"status {status}, not in the protocol")
 
 
 def said_by(status: int, body: bytes, nonce: int) -> Said:
     """The answer to the operation with `nonce` in its own words, for people: they are data from outside."""
-    fields = _json_object(body) or {}
+    fields = host_json.json_object(body) or {}
     answer = read_answer(status, body, nonce)
     is_replay = isinstance(answer, Replay)
     is_ours = fields.get("nonce", nonce) == nonce
-    is_used = is_replay or (is_ours and (_nonce(fields.get("expected_nonce")) or 0) > nonce)
-    text = body[: 4 * REASON_LENGTH_MAX].decode(errors="backslashreplace")
-    escaped = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
-    return Said(status, escaped[:REASON_LENGTH_MAX].strip(), is_used, isinstance(answer, Busy | Unlisted))
+    is_used = is_replay or (is_ours and (host_json.number(fields.get("expected_nonce")) or 0) > nonce)
+    return Said(status, host_json.words(body), is_used, isinstance(answer, Busy | Unlisted))
 
 
 def read_ask(status: int, body: bytes) -> Expected | OutOfRange | Banned | Busy | ConnectionInUse | Ambiguous:
     """What `status` and `body` answer to an ask for the expected nonce."""
-    fields = _json_object(body)
+    fields = host_json.json_object(body)
     if fields is None:
         return _unreadable(f"status {status} without a JSON object")
     if status == 200:
         said = fields.get("expected_nonce")
         # An answer to a sync request has a nonce beside the expected one: it does not belong to this ask.
-        if not _is_whole(said) or "nonce" in fields:
+        if not host_json.is_whole(said) or "nonce" in fields:
             return _unreadable("status 200 without an expected nonce")
-        expected = _nonce(said)
-        return OutOfRange(str(said)[:SAID_LENGTH_MAX]) if expected is None else Expected(expected)
+        expected = host_json.number(said)
+        return OutOfRange(str(said)[: host_json.SAID_LENGTH_MAX]) if expected is None else Expected(expected)
     return _read_refusal(status, fields) or _unreadable(f"status {status}, not in the protocol")
 
 
@@ -125,68 +117,37 @@ def told_by_header(answer: T, seconds: float | None) -> T:
 
 
 def _read_applied(fields: Mapping[str, Any], nonce: int) -> Answer:
-    answered, expected = _nonce(fields.get("nonce")), _nonce(fields.get("expected_nonce"))
+    answered, expected = host_json.number(fields.get("nonce")), host_json.number(fields.get("expected_nonce"))
     if answered != nonce:
         return Unlisted(f"the answer is for nonce {answered}, not {nonce}")
     named = fields.get("expected_nonce")
     if named is None or expected == nonce + 1:
         return Applied(expected)
     # The sentence is shown to viewers and stored in Temporal: no word of OldHost's is in it (I9).
-    shown = str(named)[:SAID_LENGTH_MAX] if _is_whole(named) else "what is no number"
+    shown = str(named)[: host_json.SAID_LENGTH_MAX] if host_json.is_whole(named) else "what is no number"
     return Applied(expected, f"OldHost says that nonce {nonce} is applied, and then expects {shown}, not {nonce + 1}")
 
 
 def _read_rejected(fields: Mapping[str, Any], nonce: int) -> Answer:
     """By the protocol: consumed, unless `expected_nonce` says otherwise."""
-    expected = _nonce(fields.get("expected_nonce"))
+    expected = host_json.number(fields.get("expected_nonce"))
     if expected is None and "expected_nonce" in fields:
         return Unlisted("rejected, with an invalid expected nonce")
     if expected not in {None, nonce, nonce + 1}:
         return Unlisted(f"rejected {nonce}, but expects {expected}")
-    return Rejected(_text(fields.get("reason")), consumed=expected != nonce, is_told=expected is not None)
+    return Rejected(host_json.reason(fields.get("reason")), consumed=expected != nonce, is_told=expected is not None)
 
 
 def _read_refusal(status: int, fields: Mapping[str, Any]) -> Banned | Busy | ConnectionInUse | None:
     match status, fields.get("error"):
         case 403, "banned":
-            return Banned(_seconds(fields.get("retry_after")))
+            return Banned(host_json.seconds(fields.get("retry_after")))
         case 503, "busy":
-            return Busy(_seconds(fields.get("retry_after")) or 0.0)
+            return Busy(host_json.seconds(fields.get("retry_after")) or 0.0)
         case 503, "connection_in_use":
             return ConnectionInUse()
     return None
 
 
-def _json_object(body: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _is_whole(value: object) -> bool:
-    """A whole number, and neither True nor 501.0: a lax check would accept garbage as an answer."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _nonce(value: object) -> int | None:
-    """A nonce that the ledger can store and count from."""
-    return value if isinstance(value, int) and _is_whole(value) and 0 <= value <= NONCE_MAX else None
-
-
 def _unreadable(why: str) -> Ambiguous:
     return Ambiguous(why, unreadable=True)
-
-
-def _seconds(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return min(max(0, value), RETRY_AFTER_SECONDS_MAX) * 1.0
-
-
-def _text(value: object) -> str:
-    said = value if isinstance(value, str) else "no reason given"
-    return "".join(mark if mark.isprintable() else " " for mark in said[:REASON_LENGTH_MAX])

@@ -19,7 +19,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.records import RecordingActivities
 from oldhost_simulator.admin import Controls
 from oldhost_simulator.simulator import Config, Simulator
-from oldhost_sync.drivers.events import Answer, ConnectionEnd, Ready, Reply, Told
+from oldhost_sync.drivers.events import ConnectionEnd, End, Ready, Reply
 from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.drivers.http.response import Response
 from oldhost_sync.drivers.http.wire import HttpWire
@@ -192,7 +192,7 @@ class WatchedConnection:
     def ready(self) -> Ready:
         return self._connection.ready
 
-    def greet(self, *, timeout_seconds: float, while_waiting: Heartbeat) -> Answer | Told | Ready:
+    def greet(self, *, timeout_seconds: float, while_waiting: Heartbeat) -> End:
         return self._connection.greet(timeout_seconds=timeout_seconds, while_waiting=while_waiting)
 
     def keep_alive(self) -> None:

@@ -80,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         "a surprising next nonce is told as it came",
-        (Patch("oldhost_sync/drivers/http/oldhost.py", 'if _is_whole(named) else "what is no number"', "if True else ''"),),
+        (Patch("oldhost_sync/drivers/http/oldhost.py", 'if host_json.is_whole(named) else "what is no number"', "if True else ''"),),
         levels=(WIRE,),
     ),
     Mutant(

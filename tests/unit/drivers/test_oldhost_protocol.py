@@ -22,7 +22,8 @@ from oldhost_sync.drivers.events import (
     Replay,
     Unlisted,
 )
-from oldhost_sync.drivers.http.oldhost import REASON_LENGTH_MAX, encode_ask, encode_sync, read_answer, read_ask
+from oldhost_sync.drivers.host_json import REASON_LENGTH_MAX
+from oldhost_sync.drivers.http.oldhost import encode_ask, encode_sync, read_answer, read_ask
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 json_values = st.recursive(
