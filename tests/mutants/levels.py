@@ -35,6 +35,13 @@ STALLED = _tests("simulation, stalled after SENT", "tests/simulation/test_deadli
 BURST = _tests("simulation, a burst of emergencies", "tests/simulation/test_burst.py")
 CLOCK_SET_BACK = _tests("simulation, Temporal's clock set back", "tests/simulation/test_clock_set_back.py")
 UNIT = _tests("unit tests", "tests/unit/policy", "tests/unit/oldhost", "tests/unit/drivers")
+DRIVERS = _tests(
+    "unit tests of drivers",
+    "tests/unit/drivers",
+    "tests/unit/oldhost/test_connection.py",
+    "tests/unit/oldhost/test_driven_connection.py",
+    "tests/unit/test_driver_choice.py",
+)
 RELEASES = _tests("unit tests of releases", "tests/unit/policy/test_release.py", "tests/unit/worker")
 WATCHES = _tests("unit tests of the relay", "tests/unit/relay", "tests/unit/temporal")
 DELIVERY = _tests("unit tests of the delivery", "tests/unit/test_delivery.py")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.catalogue import (
     certainty,
     doors,
+    drivers,
     ledger,
     mappings,
     odd_hosts,
@@ -24,6 +25,7 @@ MUTANTS = (
     *certainty.MUTANTS,
     *store.MUTANTS,
     *doors.MUTANTS,
+    *drivers.MUTANTS,
     *told.MUTANTS,
     *processes.MUTANTS,
 )

@@ -1,0 +1,87 @@
+"""Wrong ideas about drivers: what a connection hears, and what it believes."""
+
+from __future__ import annotations
+
+from tests.mutants.levels import DRIVERS
+from tests.mutants.mutant import Mutant, Patch
+
+CONNECTION = "oldhost_sync/oldhost/connection.py"
+CHOICE = "oldhost_sync/driver_choice.py"
+
+MUTANTS = (
+    Mutant(
+        "what a driver wants written during an exchange is not",
+        (
+            Patch(
+                CONNECTION,
+                "            for event in events:\n                if isinstance(event, Write):\n                    self._write(",
+                "            for event in events:\n                if False:\n                    self._write(",
+            ),
+        ),
+        levels=(DRIVERS,),
+    ),
+    Mutant(
+        "an answer has no limit",
+        (Patch(CONNECTION, "if received > self._answer_bytes_max:", "if False:"),),
+        levels=(DRIVERS,),
+    ),
+    Mutant(
+        "a second answer belongs to the same request",
+        (
+            Patch(
+                CONNECTION,
+                "event.ending if isinstance(event, Closing) else ConnectionEnd.STRAY",
+                "event.ending if isinstance(event, Closing) else ConnectionEnd.NONE",
+            ),
+        ),
+        levels=(DRIVERS,),
+    ),
+    Mutant(
+        "a driver that fails ends the send with its own error",
+        (
+            Patch(
+                CONNECTION,
+                "        except Exception as error:\n            raise Unreadable(",
+                "        except ZeroDivisionError as error:\n            raise Unreadable(",
+            ),
+        ),
+        levels=(DRIVERS,),
+    ),
+    Mutant(
+        "every driver hears what comes unasked",
+        (
+            Patch(
+                CONNECTION,
+                "if not (self._speaks_unasked and self._take_unasked(self._socket, data)):",
+                "if not self._take_unasked(self._socket, data):",
+            ),
+        ),
+        levels=(DRIVERS,),
+    ),
+    Mutant(
+        "an answer that nobody asked for is a sign of life",
+        (Patch(CONNECTION, "return all(isinstance(event, Working | Write) for event in events)", "return True"),),
+        levels=(DRIVERS,),
+    ),
+    Mutant(
+        "a good-bye is said in the middle of an exchange",
+        (Patch(CONNECTION, "if self._until is None and (bye := self.wire.bye()):", "if bye := self.wire.bye():"),),
+        levels=(DRIVERS,),
+    ),
+    Mutant(
+        "a driver for another contract is used",
+        (Patch(CHOICE, "if driver.api != API:", "if False:"),),
+        levels=(DRIVERS,),
+    ),
+    Mutant(
+        "a driver gets any address",
+        (
+            Patch(
+                "oldhost_sync/host_settings.py",
+                "if self.url is not None and parse_address(self.url).scheme not in schemes:",
+                "if False:",
+            ),
+        ),
+        levels=(DRIVERS,),
+    ),
+)
