@@ -441,6 +441,7 @@ def upgrade() -> None:
         sa.Column("change_id", sa.BigInteger(), nullable=False),
         sa.Column("payload_hash", sa.BINARY(length=32), nullable=False),
         sa.Column("nonce", sa.BigInteger(), nullable=False),
+        sa.Column("mapping", _id(80), server_default=sa.text("''"), nullable=False),
         sa.Column("applied_at", MOMENT, server_default=NOW, nullable=False),
         sa.PrimaryKeyConstraint("host", "entity_type", "entity_id", "event_type"),
         mysql_charset="utf8mb4",
@@ -448,6 +449,7 @@ def upgrade() -> None:
         if_not_exists=True,
     )
     op.create_index("ix_applied_states_nonce", "applied_states", ["host", "nonce"], if_not_exists=True)
+    op.create_index("ix_applied_states_mapping", "applied_states", ["host", "mapping"], if_not_exists=True)
     op.create_table(
         "scheduled_changes",
         sa.Column("id", sa.BigInteger(), autoincrement=True, nullable=False),

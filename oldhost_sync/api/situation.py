@@ -286,7 +286,9 @@ def _with_decision(why: str, sight: Observations) -> str:
 def _sending(sight: Observations) -> Situation:
     """The writer sends; the worst open alert, if there is one, decides the next step."""
     writer = sight.writer or {}
-    alerts = [alert for alert in (sight.condition.alerts if sight.condition else ()) if alert.severity != "info"]
+    opened = sight.condition.alerts if sight.condition else ()
+    alerts = [alert for alert in opened if alert.severity != "info"]
+    alerts = alerts or [alert for alert in opened if alert.kind == "mapping-changed"]
     if writer["waiting"] or writer["in_flight"]:
         why = "Operations are being sent to OldHost, in order."
     else:

@@ -263,6 +263,9 @@ def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
     lines.append(("balance", "yes" if books["balance"] else "NO: an invariant is broken, investigate at once"))
     lines.append(("oldest waiting since", database["oldest_waiting_at"]))
     lines.append(("open alerts", database["open_alerts"]))
+    others = database["states_of_other_mappings"]
+    by_others = f"; another one made {quantity(others, 'state')} that OldHost has" if others else ""
+    lines.append(("mapping", f"{database['mapping']}{by_others}"))
     late = database["emergency_breaches"]
     if late["incidents"]:
         incidents = quantity(late["incidents"], "incident")

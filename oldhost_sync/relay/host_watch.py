@@ -14,6 +14,7 @@ from functools import partial
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.policy.forecast.rates import FateRates
+from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.policy.rules.host_state import host_state
 from oldhost_sync.relay.duty import HostFailures, is_outage
@@ -23,6 +24,7 @@ from oldhost_sync.store.alerts import close_quiet_alerts, keep_dead_letter_alert
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox.books import check_books
 from oldhost_sync.store.read.figures import RINGS, HostFigures, read_figures, record_sample
+from oldhost_sync.store.read.other_mappings import read_other_mappings
 from oldhost_sync.store.read.sessions import far_worker, read_workers
 from oldhost_sync.telemetry import ExportedHost, HostMetrics
 
@@ -42,6 +44,8 @@ QUIET_SECONDS = 3600.0
 # Longer than it takes a worker to report itself again.
 DISTANCE_SECONDS = 15.0
 FAR = "database-far"
+MAPPING_SECONDS = 60.0
+MAPPING = "mapping-changed"
 SAMPLE_SECONDS = float(RINGS["1h"].step_s)
 
 
@@ -106,17 +110,18 @@ class _Host:
     books_at: float = float("-inf")
     quiet_at: float = float("-inf")
     distance_at: float = float("-inf")
+    mapping_at: float = float("-inf")
     was_far: bool = False
 
 
 @dataclass(eq=False)
 class HostChecks:
     """Checks the hosts (a duty, see `duty`): alerts about dead letters follow the figures, a worker that is far from
-    MariaDB is reported, alerts whose cause did not recur are closed, and the books are checked every few minutes.
-    `figures`: the last of each host.
+    MariaDB is reported, and states that another mapping made; alerts whose cause did not recur are closed, and the
+    books are checked every few minutes. `figures`: the last of each host.
     """
 
-    name = "checking dead letters, distances, quiet alerts and the books"
+    name = "checking dead letters, distances, mappings, quiet alerts and the books"
     host = "all hosts"
     pause_s = DUE_SECONDS
 
@@ -138,11 +143,13 @@ class HostChecks:
         active = [host for host, leadership in self.leaderships.items() if leadership.held(now)]
         for host in self.leaderships.keys() - set(active):
             self.conditions.unknown(host, FAR)
+            self.conditions.unknown(host, MAPPING)
         self._hosts = {host: self._hosts.get(host) or _Host() for host in active}
         with HostFailures() as failures:
             for check in (
                 self._follow_dead_letters,
                 self._look_at_distance,
+                self._look_at_mapping,
                 self._close_quiet_alerts,
                 self._check_books,
             ):
@@ -165,6 +172,14 @@ class HostChecks:
         far = far_worker(workers, was_far=host.was_far)
         host.was_far = far is not None
         self.conditions.found(name, FAR, None if far is None else Fact(far.message, far.severity), now)
+
+    async def _look_at_mapping(self, name: str, host: _Host, now: float) -> None:
+        if now < host.mapping_at + MAPPING_SECONDS:
+            return
+        host.mapping_at = now
+        others = await self.transactions.run(lambda connection: read_other_mappings(connection, name), attempts=1)
+        why = f"Another mapping than {others.mapping} made {quantity(others.states, 'state')} that OldHost has."
+        self.conditions.found(name, MAPPING, Fact(why, count=others.states) if others.states else None, now)
 
     async def _close_quiet_alerts(self, name: str, host: _Host, now: float) -> None:
         if now >= host.quiet_at + QUIET_SECONDS:

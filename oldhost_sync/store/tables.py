@@ -168,8 +168,11 @@ applied_states = table(
     Column("change_id", BigInteger, nullable=False),
     Column("payload_hash", mysql.BINARY(32), nullable=False),
     Column("nonce", BigInteger, nullable=False),
+    # Name and version of the mapping that made the bytes.
+    Column("mapping", text_id(limits.MAPPING_LENGTH_MAX), nullable=False, server_default=text("''")),
     stamp("applied_at"),
     Index("ix_applied_states_nonce", "host", "nonce"),
+    Index("ix_applied_states_mapping", "host", "mapping"),
 )
 
 scheduled_changes = table(

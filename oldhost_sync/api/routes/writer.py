@@ -132,6 +132,8 @@ class WriterStatus(AnswerBody):
         "open_alerts": 1,
         "emergency_breaches": {"incidents": 1, "breaches": 2, "worst_ms": 41200},
         "usual_service_ms": 402.5,
+        "mapping": "rooms/3",
+        "states_of_other_mappings": 0,
     }
 
     host: str
@@ -146,6 +148,10 @@ class WriterStatus(AnswerBody):
     usual_service_ms: float | None = Field(
         description="How long OldHost takes for one operation: the median of a sample of the last 20,000; null: there "
         "are too few"
+    )
+    mapping: str = Field(description="Name and version of what makes the bodies of new operations")
+    states_of_other_mappings: int = Field(
+        description="How many of OldHost's states another mapping made; a resync sends them in the form of now"
     )
 
 

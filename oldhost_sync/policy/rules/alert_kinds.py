@@ -46,6 +46,7 @@ Kind = Literal[
     "over-quota",
     "writes-refused",
     "settlement-stopped",
+    "mapping-changed",
 ]
 
 # What is the case at the writer, as the writer itself reports it (`machine/conditions.py`).
@@ -441,6 +442,13 @@ KINDS: dict[str, AlertKind] = {
         "settlement continues",
         command="oldhost-sync settlement verify",
         opens_after_s=20,
+    ),
+    "mapping-changed": AlertKind(
+        "info",
+        "OldHost has states that an earlier mapping made. Changes are sent by the mapping of now.",
+        "If OldHost is to have all states in the new form, request a resync of all units.",
+        "each was sent by the mapping of now, or a resync of all ended",
+        command="oldhost-sync resync --all",
     ),
 }
 

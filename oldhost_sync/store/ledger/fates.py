@@ -57,10 +57,11 @@ _SUPERSEDE = (
     f"fate_sequence = {SEQUENCE} WHERE id IN ({{ids}}) AND processed_at IS NULL"
 )
 _REMEMBER = (
-    "INSERT INTO applied_states (host, entity_type, entity_id, event_type, change_id, payload_hash, nonce, applied_at) "
-    "VALUES (%s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE "
+    "INSERT INTO applied_states "
+    "(host, entity_type, entity_id, event_type, change_id, payload_hash, nonce, mapping, applied_at) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE "
     "change_id = GREATEST(change_id, VALUES(change_id)), payload_hash = VALUES(payload_hash), "
-    "nonce = VALUES(nonce), applied_at = VALUES(applied_at)"
+    "nonce = VALUES(nonce), mapping = VALUES(mapping), applied_at = VALUES(applied_at)"
 )
 # After a no-op, OldHost's state counts as that of the no-op: an older dead letter retried later is stale (I3).
 _CONFIRM = (
@@ -74,8 +75,8 @@ UNKNOWN = b""
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A change and its fate. `payload_hash` and `nonce`: of the operation that OldHost applied. `unproven`: its nonce
-    was used, and no answer says whether the operation was applied.
+    """A change and its fate. `payload_hash`, `nonce` and `mapping`: of the operation that OldHost applied. `unproven`:
+    its nonce was used, and no answer says whether the operation was applied.
     """
 
     change_id: int
@@ -88,6 +89,7 @@ class Ending:
     error: str | None = None
     payload_hash: bytes | None = None
     unproven: bool = False
+    mapping: str = ""
 
     @staticmethod
     def of(change: Any, outcome: Outcome, *, nonce: int | None = None, error: str | None = None) -> Ending:
@@ -100,7 +102,7 @@ class Ending:
     def applied(change: Any) -> Ending:
         """`change` with the `nonce` that OldHost has applied, and the `state_hash` of what it has now."""
         ending = Ending.of(change, Outcome.APPLIED, nonce=change.nonce)
-        return replace(ending, payload_hash=change.state_hash)
+        return replace(ending, payload_hash=change.state_hash, mapping=change.mapping)
 
     @staticmethod
     def unconfirmed(change: Any) -> Ending:
@@ -108,7 +110,7 @@ class Ending:
         unknown, and the next change of the key is always sent.
         """
         ending = Ending.of(change, Outcome.APPLIED, nonce=change.nonce)
-        return replace(ending, payload_hash=UNKNOWN, unproven=True)
+        return replace(ending, payload_hash=UNKNOWN, unproven=True, mapping=change.mapping or "")
 
     @staticmethod
     def unsure(change: Any, error: str) -> Ending:
@@ -116,7 +118,7 @@ class Ending:
         OldHost's state is unknown.
         """
         ending = Ending.of(change, Outcome.DEAD, nonce=change.nonce, error=error)
-        return replace(ending, payload_hash=UNKNOWN, unproven=True)
+        return replace(ending, payload_hash=UNKNOWN, unproven=True, mapping=change.mapping or "")
 
 
 def record_fate(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:
@@ -142,7 +144,7 @@ def record_fate(connection: Connection, host: str, ending: Ending, *, numbered: 
 def remember_applied(connection: Connection, host: str, ending: Ending) -> None:
     """Record OldHost's state of this key: later equal changes are no-ops, older ones are stale (trap 8)."""
     key = (host, ending.entity_type, ending.entity_id, ending.event_type)
-    connection.exec_driver_sql(_REMEMBER, (*key, ending.change_id, ending.payload_hash, ending.nonce))
+    connection.exec_driver_sql(_REMEMBER, (*key, ending.change_id, ending.payload_hash, ending.nonce, ending.mapping))
 
 
 def shortened(text: str | None) -> str | None:
@@ -261,7 +263,7 @@ _URGENT = (
 )
 # The archive keeps the status: SENT, so it may have been written and no end of it is known.
 _OTHERS = (
-    "SELECT a.change_id, o.entity_type, o.entity_id, o.event_type, o.priority_class, a.nonce, o.outcome, "
+    "SELECT a.change_id, o.entity_type, o.entity_id, o.event_type, o.priority_class, a.nonce, a.mapping, o.outcome, "
     "(SELECT r.nonce FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) WHERE r.host = a.host "
     "AND r.change_id = a.change_id LIMIT 1) AS now_bound FROM nonce_requests_archive a "
     "FORCE INDEX (ix_nonce_requests_archive_nonce) STRAIGHT_JOIN outbox_events o ON o.id = a.change_id "

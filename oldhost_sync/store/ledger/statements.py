@@ -101,8 +101,9 @@ YOUNGEST_SENT_MS = (
     f"FROM {_BY_STATUS} WHERE host = %s AND status = 'SENT' AND sends > 0"
 )
 SENT_ROWS = (
-    "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.sends, r.said_status, r.said_send, r.said_used, "
-    "r.refused, r.answer, TIMESTAMPDIFF(MICROSECOND, r.sent_at, UTC_TIMESTAMP(6)) DIV 1000 AS sent_ms_ago, "
+    "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.mapping, r.sends, r.said_status, r.said_send, "
+    "r.said_used, r.refused, r.answer, "
+    "TIMESTAMPDIFF(MICROSECOND, r.sent_at, UTC_TIMESTAMP(6)) DIV 1000 AS sent_ms_ago, "
     "o.entity_type, o.entity_id, o.event_type, o.priority_class "
     f"FROM {_BY_STATUS} STRAIGHT_JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status = 'SENT' ORDER BY r.nonce"

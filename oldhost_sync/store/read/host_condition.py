@@ -25,6 +25,7 @@ from oldhost_sync.store.outbox.outstanding_changes import ITS_UNIT, as_ref, dead
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING
 from oldhost_sync.store.read import late_emergencies
 from oldhost_sync.store.read.halt import HaltDecision, read_decision
+from oldhost_sync.store.read.other_mappings import read_other_mappings
 from oldhost_sync.store.read.sessions import HostSession, Process, read_newest_session, read_workers
 from oldhost_sync.store.tables import IS_FATE_OF_CHANGE, alerts, nonce_ledger, nonce_requests, outbox_events
 
@@ -110,6 +111,7 @@ def usual_service_ms(connection: Connection, host: str) -> float | None:
 
 def read_status(connection: Connection, host: str) -> dict[str, Any]:
     """The books, the ledger's row, and the figures that people ask for first."""
+    others = read_other_mappings(connection, host)
     return {
         "books": asdict(read_books(connection, host)),
         "ledger": read_ledger(connection, host),
@@ -117,6 +119,8 @@ def read_status(connection: Connection, host: str) -> dict[str, Any]:
         "open_alerts": count_open_alerts(connection, host),
         "emergency_breaches": asdict(late_emergencies.breaches(connection, host)),
         "usual_service_ms": usual_service_ms(connection, host),
+        "mapping": others.mapping,
+        "states_of_other_mappings": others.states,
     }
 
 

@@ -34,6 +34,7 @@ from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.workers import WorkerPresence
 from oldhost_sync.telemetry import HostMetrics
+from tests.conformance.mappings import SHORT, install
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
@@ -326,6 +327,22 @@ def test_polls_take_a_small_share_of_the_time_however_long_each_takes(
 
     monkeypatch.setattr(stage.watch, "monotonic", slow)
     assert stage.poll() >= PAUSE_FOR_EACH_SECOND
+
+
+def test_people_are_told_of_states_that_another_mapping_made_until_there_are_none(stage: Stage) -> None:
+    install(stage.engine, SHORT)
+    change_sql(
+        stage.engine,
+        "INSERT INTO applied_states (host, entity_type, entity_id, event_type, change_id, payload_hash, nonce, mapping)"
+        f" VALUES ('{HOST}', 'unit', '1', 'unit_status_changed', 1, '', 1, 'oldhost/1')",
+    )
+    stage.poll()
+    why = "Another mapping than short/1 made 1 state that OldHost has."
+    assert stage.open_alerts("mapping-changed") == [{"severity": "info", "message": why}]
+    change_sql(stage.engine, "UPDATE applied_states SET mapping = 'short/1'")
+    stage.now += host_watch.MAPPING_SECONDS
+    stage.poll()
+    assert stage.open_alerts("mapping-changed") == []
 
 
 @pytest.mark.parametrize(("each_way_ms", "severity"), [(5, "warning"), (125, "critical")])

@@ -13,8 +13,11 @@ import pytest
 from oldhost_simulator.simulator import Config, Simulator
 from oldhost_sync import InvalidChange
 from oldhost_sync.drivers.mapping import OLDHOST, Code, HostMapping
+from oldhost_sync.policy.rules.operator_act import at_the_terminal
+from oldhost_sync.store.intake.resync import request_resync
 from oldhost_sync.store.read.change_status import find_fate_of_id
-from tests.conformance.mappings import LONGER, SHORT, install
+from oldhost_sync.store.read.other_mappings import read_other_mappings
+from tests.conformance.mappings import LONGER, SHORT, UNIT_ID, install
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.offered_code import forget, offer
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -147,6 +150,64 @@ def test_a_change_that_the_mapping_of_now_can_not_send_is_a_dead_letter_that_say
     assert (fate.outcome, fate.nonce) == ("DEAD", None)
     why = "mapping short/1 needs /payload/status for event type checked_in"
     assert fate.error == f"payload.status is missing: {why}"
+
+
+def others(stage: Stage) -> int:
+    with stage.world.engine.connect() as connection:
+        return read_other_mappings(connection, HOST).states
+
+
+def test_states_that_another_mapping_made_are_counted_until_they_are_sent_again(stage: Stage) -> None:
+    session = stage.session()
+    send(session, [change(stage, "Clean", unit) for unit in ("u1", "u2", "u3")])
+    assert others(stage) == 0
+    install(stage.world.engine, LONGER)
+    assert others(stage) == 3
+    send(session, [change(stage, "Clean", "u1")])
+    assert others(stage) == 2
+    install(stage.world.engine, SHORT)
+    assert others(stage) == 1
+
+
+def test_only_states_whose_rule_is_another_one_now_and_that_a_resync_sends_are_counted(stage: Stage) -> None:
+    by_type = {"checked_in": None, "unit_details_changed": None, STATUS: None}
+    install(stage.world.engine, HostMapping("types", "1", by_type))
+    session = stage.session()
+    changes = [stage.world.record("u1", event_type, {"name": event_type}) for event_type in by_type]
+    assert outcomes(send(session, changes)) == ["APPLIED"] * 3
+    install(stage.world.engine, HostMapping("types", "2", by_type | {STATUS: (UNIT_ID,), "checked_in": (UNIT_ID,)}))
+    assert others(stage) == 1
+    install(stage.world.engine, HostMapping("types", "3", {"checked_in": (UNIT_ID,)}))
+    assert others(stage) == 2
+
+
+@pytest.mark.parametrize(("unit_id", "left"), [(None, 0), ("u1", 1)])
+def test_after_a_resync_of_all_none_is_counted(stage: Stage, unit_id: str | None, left: int) -> None:
+    send(stage.session(), [change(stage, "Clean")])
+    anna = at_the_terminal("anna")
+
+    def resync() -> None:
+        with stage.world.engine.begin() as connection:
+            request_resync(connection, HOST, property_id=None, unit_id=unit_id, operator=anna, reason="new")
+            connection.exec_driver_sql("UPDATE resyncs SET finished_at = UTC_TIMESTAMP(6)")
+
+    resync()
+    install(stage.world.engine, LONGER)
+    assert others(stage) == 1, "that one was before"
+    resync()
+    assert others(stage) == left
+
+
+def test_what_an_unconfirmed_operation_left_is_of_the_mapping_that_made_its_bytes(stage: Stage) -> None:
+    died = Process()
+    died.hook = lambda name, when: died.die() if (name, when) == ("read", "before") else None
+    doubtful = change(stage, "Clean")
+    with pytest.raises(ProcessDied):
+        send(stage.session(died), [doubtful])
+    install(stage.world.engine, LONGER)
+    stage.session().close("the test has seen it")
+    assert [fate.outcome for fate in stage.world.ledger.fates([doubtful])] == ["APPLIED"]
+    assert others(stage) == 1
 
 
 TAX = HostMapping("tax", "1", {"*": Code("invoice", "tax 1.2")})

@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lost answer counts as one that said applied",
-        (Patch(FATES, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True)", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN)"),),
+        (Patch(FATES, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True,", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN,"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
@@ -195,7 +195,7 @@ MUTANTS = (
     ),
     Mutant(
         "found applied: its state is believed",
-        (Patch(FATES, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True)", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, unproven=True)"),),
+        (Patch(FATES, "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, payload_hash=UNKNOWN, unproven=True,", "Outcome.APPLIED, nonce=change.nonce)\n        return replace(ending, unproven=True,"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(

@@ -40,7 +40,7 @@ def a_writer(state: str = "SENDING", **more: Any) -> dict[str, Any]:
 
 
 def an_alert(kind: str) -> RaisedAlert:
-    told = (1, "h", kind, kind, "critical", "m", 1, None, EARLIER)
+    told = (1, "h", kind, kind, "info" if kind == "mapping-changed" else "critical", "m", 1, None, EARLIER)
     return RaisedAlert(*told, *[None] * (len(fields(RaisedAlert)) - len(told)))
 
 
@@ -53,13 +53,21 @@ def a_condition(
     **ledger: Any,
 ) -> HostCondition:
     row = {"halted": None, "resolve_mode": None} | ledger
-    opened = [an_alert(kind) for kind in alerts]
+    opened = sorted(map(an_alert, alerts), key=lambda alert: alert.severity)
     return HostCondition(row, pause, opened, len(alerts), [], None, session, ban, decision)
 
 
 def test_it_sends_and_there_is_nothing_to_do() -> None:
     said = judge(Observations(NOW, a_writer(), condition=a_condition()))
     assert (said.word, said.tone, said.next_step) == (Word.SENDING, Tone.GOOD, "Nothing to do.")
+
+
+def test_a_new_mapping_offers_a_resync_unless_there_is_something_worse() -> None:
+    offered = judge(Observations(NOW, a_writer(), condition=a_condition("mapping-changed")))
+    assert (offered.word, offered.tone) == (Word.SENDING, Tone.GOOD)
+    assert "request a resync" in offered.next_step
+    worse = judge(Observations(NOW, a_writer(), condition=a_condition("mapping-changed", "no-relay")))
+    assert "no-relay" in worse.next_step
 
 
 def test_it_sends_since_its_session_was_opened() -> None:

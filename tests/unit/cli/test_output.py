@@ -60,7 +60,8 @@ def test_the_banner_and_the_open_alerts_come_first() -> None:
     alerts = [an_alert("critical", "ban"), an_alert("warning", "forecast", acknowledged_by="ada")]
     books = dict.fromkeys(("accepted", "waiting"), 0) | {"balance": True}
     figures = {"books": books, "ledger": None, "oldest_waiting_at": None, "open_alerts": 3,
-               "emergency_breaches": {"incidents": 0}}  # fmt: skip
+               "emergency_breaches": {"incidents": 0},
+               "mapping": "rooms/3", "states_of_other_mappings": 1}  # fmt: skip
     since, until = datetime(2026, 11, 27, 3, tzinfo=UTC), datetime(2026, 11, 27, 4, tzinfo=UTC)
     ban = Stop(Word.BANNED, "OldHost refuses everything.", since, until)
     told = Situation(Word.PAUSED, Tone.BAD, "anna paused it: quiet.", "Resume it.", since, also=(ban,))
@@ -79,6 +80,8 @@ def test_the_banner_and_the_open_alerts_come_first() -> None:
         "and 1 more: oldhost-sync alerts",
     ]
     assert lines[8].startswith("lane")
+    (mapping,) = (line for line in lines if line.strip().startswith("mapping"))
+    assert mapping.split(maxsplit=1)[1].strip() == "rooms/3; another one made 1 state that OldHost has"
 
 
 def test_a_writer_that_can_t_be_asked_is_told_first() -> None:
