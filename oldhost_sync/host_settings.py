@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from oldhost_sync.driver_choice import HTTP, driver_named
 from oldhost_sync.drivers.contract import Driver, InvalidOptions
-from oldhost_sync.oldhost.address import parse_address
+from oldhost_sync.oldhost.address import parse_address, parse_proxy
 
 # The longest time from marking a row SENT to writing its request; after that it is not written any more.
 SEND_WITHIN_SECONDS = 1.0
@@ -45,6 +45,8 @@ class HostSettings(BaseModel):
     cert_file: Path | None = None
     key_file: Path | None = None
     auth_file: Path | None = None
+    proxy: str | None = Field(default=None, repr=False)
+    proxy_auth_file: Path | None = None
     driver: str = HTTP
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
     mapping_file: Path | None
@@ -63,6 +65,13 @@ class HostSettings(BaseModel):
     def check_url(cls, value: str | None) -> str | None:
         if value is not None:
             parse_address(value)
+        return value
+
+    @field_validator("proxy")
+    @classmethod
+    def check_proxy(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_proxy(value)
         return value
 
     def made_driver(self) -> Driver:
@@ -110,6 +119,8 @@ class HostSettings(BaseModel):
         # A certificate that is never used would look like protection.
         if self.key_file is not None and self.cert_file is None:
             yield ("key_file",), f"{named('key_file')} is set without {named('cert_file')}"
+        if self.proxy_auth_file is not None and self.proxy is None:
+            yield ("proxy_auth_file",), f"{named('proxy_auth_file')} is set without {named('proxy')}"
         of_tls = tuple(name for name in ("ca_file", "cert_file") if getattr(self, name) is not None)
         if of_tls and self.url is not None and not parse_address(self.url).tls:
             files = " and ".join(map(named, of_tls))
@@ -117,7 +128,7 @@ class HostSettings(BaseModel):
 
 
 # How a host lets us in; each of its own.
-FILES = ("ca_file", "cert_file", "key_file", "auth_file")
+FILES = ("ca_file", "cert_file", "key_file", "auth_file", "proxy_auth_file")
 PATHS = (*FILES, "mapping_file")
 # Unless a host has its own, the deployment's.
 SHARED = frozenset(name for name, field in HostSettings.model_fields.items() if field.is_required())

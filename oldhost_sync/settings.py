@@ -28,7 +28,7 @@ from oldhost_sync.credentials import (
 from oldhost_sync.drivers.mapping import HostMapping
 from oldhost_sync.host_settings import FILES, SHARED, HostSettings, RequestTimeout, SettleTime, Span, Turns, Wait
 from oldhost_sync.hosts_file import HostInFile, read_hosts
-from oldhost_sync.oldhost.address import BARE, SHAPE, has_credentials, parse_address
+from oldhost_sync.oldhost.address import BARE, SHAPE, has_credentials, parse_address, parse_proxy
 from oldhost_sync.oldhost.mapping_file import read_mapping
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.machine.release import RELEASE, RELEASE_MIN
@@ -100,8 +100,17 @@ class Settings(BaseSettings):
     oldhost_key_file: Path | None = Field(default=None, description="Its key, PEM; empty: it is in the same file")
     oldhost_auth_file: Path | None = Field(
         default=None,
-        description="Our credentials for OldHost, one line: basic USER:PASSWORD, or bearer TOKEN. These four files are "
-        "for SYNC_OLDHOST_URL only, and read anew for each connection",
+        description="Our credentials for OldHost, one line: basic USER:PASSWORD, or bearer TOKEN. These files are read "
+        "anew for each connection; they and the proxy are for SYNC_OLDHOST_URL only",
+    )
+    oldhost_proxy: str | None = Field(
+        default=None,
+        repr=False,
+        description="A proxy that connects us to OldHost (CONNECT): http://address:port. Variables such as HTTP_PROXY "
+        "are not read",
+    )
+    oldhost_proxy_auth_file: Path | None = Field(
+        default=None, description="Our credentials for the proxy, in the same form"
     )
     host: str = Field(
         default="oldhost", pattern=f"^{limits.NAME_PATTERN}$", description="Name of the host this writer serves"
@@ -274,6 +283,13 @@ class Settings(BaseSettings):
             parse_address(value)
         return value
 
+    @field_validator("oldhost_proxy")
+    @classmethod
+    def check_oldhost_proxy(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_proxy(value)
+        return value
+
     @field_validator("oldhost_urls")
     @classmethod
     def check_oldhost_urls(cls, value: dict[str, str]) -> dict[str, str]:
@@ -338,7 +354,7 @@ class Settings(BaseSettings):
         return {name: getattr(self, name) for name in SHARED}
 
     def _access(self) -> dict[str, Any]:
-        return {"url": self.oldhost_url} | {name: getattr(self, f"oldhost_{name}") for name in FILES}
+        return {name: getattr(self, f"oldhost_{name}") for name in ("url", "proxy", *FILES)}
 
     def need_database_url(self) -> str:
         """The database's address; SettingsError when it is not set."""

@@ -121,7 +121,7 @@ _WAITS = {
     ),
     "UNAUTHORIZED": (
         "OldHost, or a proxy before it, refuses our credentials or our address.",
-        "Compare SYNC_OLDHOST_AUTH_FILE and SYNC_OLDHOST_CERT_FILE with what OldHost knows, and let our address in.",
+        "The alert no-progress says who. Compare the files of our credentials with theirs, and let our address in.",
         False,
     ),
     "UNTRUSTED": (

@@ -1,4 +1,5 @@
-"""How OldHost lets us in: the certificates of a TLS connection, and the credentials that each request carries.
+"""How OldHost lets us in: the certificates of a TLS connection, the credentials that each request carries, and the
+proxy on the way.
 
 They come from files, which are read for each new connection: renewed ones are used without a restart. What they hold
 appears in no error, log or representation.
@@ -12,6 +13,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.errors import NoAccess
 from oldhost_sync.watched_file import stamp
 
@@ -19,7 +21,8 @@ AUTH_SHAPE = "one line: `basic USER:PASSWORD` or `bearer TOKEN`"
 AUTH_BYTES_MAX = 8 * 1024
 # RFC 6750's alphabet of tokens.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# Control characters, and what was no UTF-8.
+_UNFIT = re.compile(r"[\x00-\x1f\x7f\ufffd]")
 
 # By OpenSSL's number: what is wrong with OldHost's certificate.
 _WRONG_CERTIFICATE = {
@@ -41,13 +44,16 @@ _REFUSES_OURS = re.compile(r"ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED|.*C
 @dataclass(frozen=True, slots=True)
 class Access:
     """The files, each of them optional. `ca`: who signs OldHost's certificate (PEM; None: the system's authorities);
-    `cert`, `key`: our own certificate and its key (PEM; one file may hold both); `auth`: see AUTH_SHAPE.
+    `cert`, `key`: our own certificate and its key (PEM; one file may hold both); `auth`: see AUTH_SHAPE. `proxy`: where
+    connections begin, if not at OldHost; `proxy_auth`: as `auth`, for the proxy only.
     """
 
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
     auth: Path | None = None
+    proxy: Address | None = None
+    proxy_auth: Path | None = None
 
     def stamp(self) -> tuple[tuple[int, ...], ...]:
         """Changes when one of the certificates' files does."""
@@ -74,26 +80,30 @@ class Access:
 
     def authorization(self) -> str:
         """The value of the Authorization header, a secret; empty without credentials. Raises NoAccess."""
-        if self.auth is None:
-            return ""
-        try:
-            with self.auth.open("rb") as opened:
-                text = opened.read(AUTH_BYTES_MAX + 1)
-            return _authorization(text.decode("utf-8").strip() if len(text) <= AUTH_BYTES_MAX else "")
-        except OSError as error:
-            raise NoAccess("credentials", f"the credentials in {self.auth} can't be read: {error.strerror}") from None
-        except ValueError:
-            raise NoAccess("credentials", f"the credentials in {self.auth} are invalid: {AUTH_SHAPE}") from None
+        return _authorization(self.auth)
+
+    def proxy_authorization(self) -> str:
+        """Likewise of Proxy-Authorization."""
+        return _authorization(self.proxy_auth)
 
 
-def _authorization(line: str) -> str:
+def _authorization(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        with file.open("rb") as opened:
+            read = opened.read(AUTH_BYTES_MAX + 1)
+    except OSError as error:
+        raise NoAccess("credentials", f"the credentials in {file} can't be read: {error.strerror}") from None
+    # An error while it is decoded would hold it.
+    line = read.decode(errors="replace").strip() if len(read) <= AUTH_BYTES_MAX else ""
     scheme, _, given = line.partition(" ")
     given = given.strip()
-    if scheme.lower() == "basic" and ":" in given and not _CONTROL.search(given):
+    if scheme.lower() == "basic" and ":" in given and not _UNFIT.search(given):
         return f"Basic {base64.b64encode(given.encode()).decode()}"
     if scheme.lower() == "bearer" and _TOKEN.fullmatch(given):
         return f"Bearer {given}"
-    raise ValueError
+    raise NoAccess("credentials", f"the credentials in {file} are invalid: {AUTH_SHAPE}")
 
 
 def _why(error: Exception) -> str:

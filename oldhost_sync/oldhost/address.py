@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 SHAPE = "http://address:port or https://address:port, with a path if its paths do not begin at the root"
 # Of drivers that do not speak HTTP: TCP without and with TLS. Their ports are not known.
 BARE = ("tcp", "tls")
+_PROXY = "give the proxy as http://address:port"
 # A name, or an IPv6 address.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?|[0-9A-Fa-f]*:[0-9A-Fa-f:.]+")
 _PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)*")
@@ -26,6 +27,19 @@ class Address(NamedTuple):
     tls: bool = False
     base: str = ""
     scheme: str = "http"
+
+
+def parse_proxy(url: str) -> Address:
+    """The address of a proxy, http://address:port; ValueError for anything else."""
+    if has_credentials(url):
+        raise ValueError(f"{_PROXY}, without user and password: the proxy's own file of credentials has them")
+    try:
+        proxy = parse_address(url)
+    except ValueError:
+        raise ValueError(_PROXY) from None
+    if proxy.scheme != "http" or proxy.base:
+        raise ValueError(f"{_PROXY}; one that is reached over TLS or at a path can't be used")
+    return proxy
 
 
 def parse_address(url: str) -> Address:

@@ -22,11 +22,14 @@ from oldhost_sync.oldhost.access import Access, no_trust
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import SLICE_SECONDS, AnswerLimit, Clock, Heartbeat, OldHostConnection, ready
 from oldhost_sync.oldhost.errors import NoAccess, NoConnection
+from oldhost_sync.oldhost.proxy import open_tunnel
 
 # Look-up and connect together; a resolver's own timeout is usually 5 s a server, twice.
 REACH_SECONDS_MAX = 12.0
 # For each address: OldHost's machine answers at once, or it is away.
 CONNECT_SECONDS_MAX = 2.0
+# For a proxy that looks the name up and connects in its turn.
+TUNNEL_SECONDS_MAX = 8.0
 # For the TLS handshake: a few round trips.
 HANDSHAKE_SECONDS_MAX = 5.0
 # How long to wait for the look-up if there is an address that worked before.
@@ -113,13 +116,17 @@ class NameWatch:
 
 
 class Connector:
-    """Connects to the host at `address`, for one opening at a time. `clock`: monotonic seconds."""
+    """Connects to the host at `address`, for one opening at a time. `clock`: monotonic seconds.
+
+    Behind a proxy, the name that is looked up and watched is the proxy's.
+    """
 
     def __init__(
         self, address: Address, driver: Driver, clock: Clock, resolve: Resolve = resolve, access: Access | None = None
     ) -> None:
         self._address = address
         self._access = access or Access()
+        self._first = self._access.proxy or address  # where the connection itself leads
         self._clock = clock
         self._resolve = resolve
         self._look_up: LookUp | None = None
@@ -128,9 +135,10 @@ class Connector:
         self._last: tuple[SockAddress, OldHostConnection] | None = None
         self._driver = driver
         self._peer = Peer(address.authority, address.base)
+        self._proxy_authorization = ""
         self._context: ssl.SSLContext | None = None
         self._stamp: tuple[tuple[int, ...], ...] = ()
-        self._watch = NameWatch(address.name, address.port, clock, resolve)
+        self._watch = NameWatch(self._first.name, self._first.port, clock, resolve)
         self._limit = AnswerLimit()
 
     def connect(self, heartbeat: Heartbeat) -> OldHostConnection:
@@ -138,11 +146,13 @@ class Connector:
         `heartbeat` is called at least every half second.
         """
         self._peer = Peer(self._address.authority, self._address.base, self._access.authorization())
+        self._proxy_authorization = self._access.proxy_authorization()
         self._context = self._tls_context() if self._address.tls else None
         try:
             return self._connect(self._clock() + REACH_SECONDS_MAX, heartbeat)
         except OSError as error:
-            raise NoConnection(f"{self._address.name}:{self._address.port}: {error}") from error
+            proxy = "the proxy " if self._access.proxy else ""
+            raise NoConnection(f"{proxy}{self._first.name}:{self._first.port}: {error}") from error
 
     def _connect(self, until: float, heartbeat: Heartbeat) -> OldHostConnection:
         self._judge_last()
@@ -178,7 +188,7 @@ class Connector:
     def _found(self, until: float, heartbeat: Heartbeat) -> bool:
         """Whether the name server has answered; waits for a running look-up, even one from an earlier try."""
         if self._look_up is None:
-            self._look_up = LookUp(lambda: self._resolve(self._address.name, self._address.port))
+            self._look_up = LookUp(lambda: self._resolve(self._first.name, self._first.port))
         while not self._look_up.ended.wait(max(0.0, min(SLICE_SECONDS, until - self._clock()))):
             if self._clock() >= until:
                 return False
@@ -198,6 +208,8 @@ class Connector:
             try:
                 until_here = min(until, self._clock() + CONNECT_SECONDS_MAX)
                 sock = _connected(family, address, until_here, self._clock, heartbeat)
+                if self._access.proxy is not None:
+                    self._tunnel(sock, self._access.proxy, until, heartbeat)
                 if self._context is not None:
                     sock = self._secured(sock, self._context, heartbeat)
             except (OSError, NoAccess) as error:
@@ -208,6 +220,19 @@ class Connector:
             self._last = (family, address), connection
             return connection
         raise last
+
+    def _tunnel(self, sock: socket.socket, proxy: Address, until: float, heartbeat: Heartbeat) -> None:
+        """Through the proxy at its other end `sock` leads to OldHost from now on."""
+        until = min(until, self._clock() + TUNNEL_SECONDS_MAX)
+
+        def wait(writing: bool) -> None:
+            _wait(sock, until, self._clock, heartbeat, "it gave no whole answer in time", writing=writing)
+
+        try:
+            open_tunnel(sock, proxy, self._address, self._proxy_authorization, wait)
+        except BaseException:
+            sock.close()
+            raise
 
     def _secured(self, sock: socket.socket, context: ssl.SSLContext, heartbeat: Heartbeat) -> ssl.SSLSocket:
         """The same connection as TLS, with OldHost's certificate and name verified."""
@@ -228,17 +253,13 @@ class Connector:
         return secured
 
     def _shake_hands(self, sock: ssl.SSLSocket, until: float, heartbeat: Heartbeat) -> None:
+        late = f"no TLS within {HANDSHAKE_SECONDS_MAX:g} s: frozen, or it speaks none"
         while True:
             try:
                 sock.do_handshake()
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
                 writing = isinstance(error, ssl.SSLWantWriteError)
-                if self._clock() >= until:
-                    raise TimeoutError(
-                        f"no TLS within {HANDSHAKE_SECONDS_MAX:g} s: frozen, or it speaks none"
-                    ) from None
-                if not ready(sock, max(0.0, min(SLICE_SECONDS, until - self._clock())), writing=writing):
-                    heartbeat()
+                _wait(sock, until, self._clock, heartbeat, late, writing=writing)
             else:
                 return
 
@@ -259,10 +280,16 @@ def _reach(sock: socket.socket, address: tuple[object, ...], until: float, clock
     sock.setblocking(False)
     with suppress(BlockingIOError):
         sock.connect(address)
-    while not ready(sock, max(0.0, min(SLICE_SECONDS, until - clock())), writing=True):
-        if clock() >= until:
-            raise TimeoutError("timed out")
-        heartbeat()
+    _wait(sock, until, clock, heartbeat, "timed out", writing=True)
     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if code:
         raise OSError(code, os.strerror(code))
+
+
+def _wait(sock: socket.socket, until: float, clock: Clock, heartbeat: Heartbeat, late: str, *, writing: bool) -> None:
+    """Until the socket is ready. Raises TimeoutError when it is late, and says so: bytes that trickle are late, too."""
+    while (left := until - clock()) > 0:
+        if ready(sock, min(SLICE_SECONDS, left), writing=writing):
+            return
+        heartbeat()
+    raise TimeoutError(late)

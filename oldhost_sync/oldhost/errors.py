@@ -30,13 +30,15 @@ class NoConnection(HostError):
 
 
 class NoAccess(NoConnection):
-    """No connection by our rules or OldHost's. `reason`: "tls" (its certificate is not trusted, or it speaks no TLS) or
-    "credentials" (it refuses our certificate, or ours can't be read). The message holds no secret.
+    """No connection by our rules, OldHost's or a proxy's. `reason`: "tls" (its certificate is not trusted, or it speaks
+    no TLS), "credentials" (ours are refused or can't be read), or "refused" and "unreadable" (a proxy's answers).
+    `retry_after`: the seconds that we are asked to wait, if any. The message holds no secret.
     """
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.retry_after = retry_after
 
 
 class NothingWritten(HostError):

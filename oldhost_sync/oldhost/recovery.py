@@ -345,8 +345,8 @@ class Opening:
 
     def _unreached(self, error: HostError) -> OpeningPostponed:
         match error:
-            case NoAccess(reason=reason):
-                return self._refused(NoService(reason, str(error)))
+            case NoAccess(reason=reason, retry_after=seconds):
+                return self._refused(NoService(reason, str(error), seconds))
             case CertificateRefused():
                 return self._refused(NoService("credentials", str(error)))
             case Unreadable():

@@ -36,7 +36,7 @@ from oldhost_sync.explanations import leave_after
 from oldhost_sync.host_settings import SEND_WITHIN_SECONDS, HostSettings
 from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.oldhost.access import Access
-from oldhost_sync.oldhost.address import parse_address
+from oldhost_sync.oldhost.address import parse_address, parse_proxy
 from oldhost_sync.oldhost.connection import Clock
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import NoAccess
@@ -304,6 +304,7 @@ def access(settings: Settings) -> Callable[[str], Access]:
             if files != Access():
                 files.context()
                 files.authorization()
+                files.proxy_authorization()
         except NoAccess as error:
             raise SettingsError(f"host {host!r}: {error}") from None
         if files.auth is not None and not parse_address(urls[host]).tls:
@@ -312,7 +313,8 @@ def access(settings: Settings) -> Callable[[str], Access]:
 
 
 def _access(of_host: HostSettings) -> Access:
-    return Access(of_host.ca_file, of_host.cert_file, of_host.key_file, of_host.auth_file)
+    files = (of_host.ca_file, of_host.cert_file, of_host.key_file, of_host.auth_file)
+    return Access(*files, None if of_host.proxy is None else parse_proxy(of_host.proxy), of_host.proxy_auth_file)
 
 
 def connectors(settings: Settings) -> Callable[[str, Clock], Connector]:

@@ -155,3 +155,5 @@ QUEUES = _tests(
 VALIDATORS_UNIT = _tests("unit tests of validators", "tests/unit/workflows/test_validators.py")
 APART_PAUSES = _tests("unit tests of pauses apart", "tests/unit/store/test_pauses.py")
 TLS = _tests("real sockets, TLS", "tests/integration/session/test_tls.py")
+PROXY = _tests("real sockets, a proxy", "tests/integration/session/test_proxy.py")
+SECRETS = _tests("real sockets, secrets", "tests/integration/session/test_secrets.py")

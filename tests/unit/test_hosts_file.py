@@ -13,6 +13,7 @@ from oldhost_sync.fields.toml_file import MISTAKES_MAX, STATEMENT_LINES_MAX, lin
 from oldhost_sync.host_settings import HostSettings
 from oldhost_sync.hosts_file import HOSTS_MAX
 from oldhost_sync.oldhost.access import Access
+from oldhost_sync.oldhost.address import parse_proxy
 from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.relay.host_relay import relay_transactions
 from oldhost_sync.relay.writers import TemporalWriters
@@ -196,8 +197,9 @@ def test_hosts_and_mistakes_have_a_limit(told: Callable[..., list[str]], load: L
 
 
 def test_no_address_and_no_value_is_shown(told: Callable[..., list[str]], load: Load) -> None:
-    found = told('[hosts.n]\nurl = "https://me:hunter2@n:1"\nban_seconds = "hunter2"\nca_file = ["hunter2"]\n')
-    assert len(found) == 3
+    wrong = 'ban_seconds = "hunter2"\nca_file = ["hunter2"]\nproxy = "http://me:hunter2@p:1"\n'
+    found = told(f'[hosts.n]\nurl = "https://me:hunter2@n:1"\n{wrong}')
+    assert len(found) == 4
     assert "hunter2" not in "".join(found)
     assert "without user and password: SYNC_OLDHOST_AUTH_FILE, or auth_file, has them" in found[0]
     settings = load('[hosts.n]\nurl = "https://n:1/hunter2"\n')
@@ -283,6 +285,9 @@ def test_each_host_has_its_own_files(load: Load, tmp_path: Path) -> None:
     (tmp_path / "auth").write_text("bearer token")
     access = worker.access(load(PLAIN + 'auth_file = "auth"'))
     assert access("south") == Access(auth=tmp_path / "auth")
+    assert access("north") == access("oldhost") == access("elsewhere") == Access()
+    access = worker.access(load(PLAIN + 'proxy = "http://proxy.example:3128"\nproxy_auth_file = "auth"'))
+    assert access("south") == Access(proxy=parse_proxy("http://proxy.example:3128"), proxy_auth=tmp_path / "auth")
     assert access("north") == access("oldhost") == access("elsewhere") == Access()
 
 

@@ -252,6 +252,23 @@ def test_a_certificate_that_would_never_be_used_is_refused(files: dict[str, str]
         load_settings(oldhost_url="http://oldhost:1", **files)
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"oldhost_proxy": "proxy:3128"}, "SYNC_OLDHOST_PROXY: give the proxy as http://address:port"),
+        ({"oldhost_proxy": "https://proxy:3128"}, "SYNC_OLDHOST_PROXY: give the proxy as http://address:port"),
+        ({"oldhost_proxy": "http://proxy:3128/path"}, "SYNC_OLDHOST_PROXY: give the proxy as http://address:port"),
+        ({"oldhost_proxy": "socks5://proxy:1080"}, "SYNC_OLDHOST_PROXY: give the proxy as http://address:port"),
+        ({"oldhost_proxy": "http://me:secret@proxy:3128"}, "SYNC_OLDHOST_PROXY: .*own file of credentials"),
+        ({"oldhost_proxy_auth_file": "auth"}, "SYNC_OLDHOST_PROXY_AUTH_FILE is set without SYNC_OLDHOST_PROXY"),
+    ],
+)
+def test_a_proxy_that_could_not_be_used_as_it_is_given_is_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises(SettingsError, match=why) as refused:
+        load_settings(oldhost_url="http://oldhost:1", **given)
+    assert "secret" not in str(refused.value)
+
+
 @pytest.mark.parametrize("setting", ["alert_webhook_url", "temporal_ui_url"])
 def test_a_url_that_is_shown_or_posted_to_has_no_password(setting: str) -> None:
     with pytest.raises(SettingsError, match="without user and password") as refused:

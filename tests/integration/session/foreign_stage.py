@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oldhost_simulator.simulator import Simulator
-from oldhost_sync.oldhost.address import Address
+from oldhost_sync.drivers.http.driver import HTTP
+from oldhost_sync.oldhost.access import Access
+from oldhost_sync.oldhost.address import Address, parse_address
+from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.recovery import Ended
 from oldhost_sync.oldhost.session_limits import SessionLimits
+from oldhost_sync.policy.machine.events import OpeningPostponed
 from tests.conformance.maria_world import MariaWorld
 from tests.foreign_host.host import ForeignHost
 from tests.integration.session.stage import LIMITS, Process, Stage
@@ -17,9 +21,12 @@ PATIENT = replace(LIMITS, request_timeout_seconds=1.5)
 
 
 class ForeignStage(Stage):
-    """`host`: what the sessions speak to. The stage's own faults and looks are the simulator's, and there is none."""
+    """`host`: what the sessions speak to; `access`: our files for it, and the proxy on the way. The stage's own faults
+    and looks are the simulator's, and there is none.
+    """
 
     simulator: Simulator
+    access = Access()
 
     def __init__(self, world: MariaWorld, host: ForeignHost, limits: SessionLimits = PATIENT) -> None:
         super().__init__(world, None, limits)  # type: ignore[arg-type]
@@ -30,9 +37,17 @@ class ForeignStage(Stage):
         self.host.wait_until_free()
         return super().open(process)
 
+    def refused(self, process: Process | None = None) -> OpeningPostponed:
+        outcome = self.open(process)
+        assert isinstance(outcome, OpeningPostponed), outcome
+        return outcome
+
+    def connector(self, process: Process) -> Connector:
+        return Connector(self.address, HTTP, process.clock, access=self.access)
+
     @property
     def address(self) -> Address:
-        return Address(self.host.address, self.host.port)
+        return parse_address(self.host.url)
 
     def applied_ids(self) -> list[int]:
         return self.host.applied()

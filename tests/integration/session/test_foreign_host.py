@@ -33,12 +33,6 @@ def test_answers_in_chunks_are_read(foreign: ForeignStage) -> None:
     foreign.check_clean()
 
 
-def postponed(foreign: ForeignStage, process: Process | None = None) -> OpeningPostponed:
-    outcome = foreign.open(process)
-    assert isinstance(outcome, OpeningPostponed), outcome
-    return outcome
-
-
 REFUSALS = [
     (page(401), "credentials", "status 401 (Unauthorized)"),
     (page(403), "credentials", "status 403 (Forbidden)"),
@@ -63,7 +57,7 @@ def test_a_host_that_refuses_is_connected_to_six_times_a_minute_at_most_and_name
     foreign.host.refuse_all(answer)
     process, pauses = Process(), []
     while process.clock_offset < 60:
-        waiting = postponed(foreign, process)
+        waiting = foreign.refused(process)
         assert (waiting.reason, words in waiting.message) == (reason, True), waiting
         pauses.append(waiting.wait_ms)
         process.clock_offset += waiting.wait_ms / 1000
@@ -73,8 +67,8 @@ def test_a_host_that_refuses_is_connected_to_six_times_a_minute_at_most_and_name
 
 def test_who_comes_before_the_pause_is_over_hears_the_cause_and_makes_no_connection(foreign: ForeignStage) -> None:
     foreign.host.refuse_all(page(401))
-    first = postponed(foreign)
-    second = postponed(foreign)
+    first = foreign.refused()
+    second = foreign.refused()
     assert (second.reason, second.message) == (first.reason, first.message)
     assert second.wait_ms <= first.wait_ms
     assert len(foreign.host.connected_at) == 1
@@ -89,12 +83,12 @@ def test_the_pause_is_as_long_as_the_host_asks_and_no_longer_than_a_ban(
 ) -> None:
     headers = {"Retry-After": header, "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}
     foreign.host.refuse_all(Answer(503, headers=headers))
-    assert postponed(foreign).wait_ms == wait_ms
+    assert foreign.refused().wait_ms == wait_ms
 
 
 def test_a_ban_whose_length_is_in_the_header_only_lasts_that_long(foreign: ForeignStage) -> None:
     foreign.host.refuse_all(Answer(403, {"error": "banned"}, headers={"Retry-After": "60"}))
-    waiting = postponed(foreign)
+    waiting = foreign.refused()
     assert (waiting.reason, waiting.wait_ms) == ("ban", 60_500)
 
 
@@ -102,12 +96,12 @@ def test_after_a_refusal_a_good_answer_ends_the_pauses(foreign: ForeignStage) ->
     foreign.host.refuse_all(page(503))
     process = Process()
     for _ in range(3):
-        process.clock_offset += postponed(foreign, process).wait_ms / 1000
+        process.clock_offset += foreign.refused(process).wait_ms / 1000
     foreign.host.always = None
     foreign.opening(process).session.close("over")
     foreign.host.refuse_all(page(503))
     process.clock_offset += foreign.limits.settle_seconds
-    assert postponed(foreign, process).wait_ms == 1_000
+    assert foreign.refused(process).wait_ms == 1_000
 
 
 @pytest.mark.parametrize(
@@ -123,14 +117,14 @@ def test_a_host_that_ends_each_connection_is_told_apart_by_how(
     foreign.session().close("over")
     foreign.host.says = 502  # so that one reading is not enough
     foreign.host.always = lambda request: replace(foreign.host.by_the_protocol(request), **more)
-    waiting = postponed(foreign)
+    waiting = foreign.refused()
     assert (waiting.reason, how in waiting.message) == ("keep-alive", True), waiting.message
 
 
 def test_a_host_that_is_slower_than_the_timeout_is_told_with_the_setting_to_change(foreign: ForeignStage) -> None:
     foreign.limits = replace(foreign.limits, request_timeout_seconds=0.4)
     foreign.host.always = lambda request: replace(foreign.host.by_the_protocol(request), delay=1.0)
-    waiting = postponed(foreign)
+    waiting = foreign.refused()
     assert waiting.reason == "silent"
     assert "no whole answer within 0.4 s (SYNC_REQUEST_TIMEOUT_SECONDS)" in waiting.message
 
@@ -139,17 +133,17 @@ def test_the_wait_for_the_settle_time_does_not_hide_why_the_host_can_not_be_aske
     session = foreign.session()
     foreign.host.refuse_all(Answer(resets=True))
     assert outcomes(send(session, [foreign.world.record()])) == ["BOUND"]
-    waiting = postponed(foreign)
+    waiting = foreign.refused()
     assert waiting.reason == "settle"
     assert "connection was lost while reading" in waiting.message
     foreign.host.refuse_all(page(401))
-    assert postponed(foreign).reason == "credentials"
+    assert foreign.refused().reason == "credentials"
 
 
 def test_a_ban_that_is_longer_than_the_setting_is_shown_with_the_hosts_own_end(foreign: ForeignStage) -> None:
     foreign.session().close("over")
     foreign.host.ban(3 * foreign.limits.ban_seconds)
-    waiting = postponed(foreign)
+    waiting = foreign.refused()
     with foreign.world.engine.connect() as connection:
         ban = read_ban(connection, HOST)
     assert ban is not None
@@ -160,9 +154,9 @@ def test_a_ban_that_is_longer_than_the_setting_is_shown_with_the_hosts_own_end(f
 def test_a_ban_that_ends_early_is_noticed_when_the_configured_time_is_over(foreign: ForeignStage) -> None:
     foreign.session().close("over")
     foreign.host.ban(3 * foreign.limits.ban_seconds)
-    assert postponed(foreign).reason == "ban"
+    assert foreign.refused().reason == "ban"
     foreign.host.banned_until = 0.0
-    assert postponed(foreign).reason == "ban", "it is not asked yet"
+    assert foreign.refused().reason == "ban", "it is not asked yet"
     foreign.world.age(foreign.limits.ban_seconds)
     assert isinstance(foreign.open(), Opened)
     with foreign.world.engine.connect() as connection:

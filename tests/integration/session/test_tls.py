@@ -22,7 +22,6 @@ from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import CertificateRefused, NoAccess, NoConnection
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.refusals import ConnectionPace
-from oldhost_sync.policy.machine.events import OpeningPostponed
 from tests.certificates import Authority
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -37,35 +36,15 @@ ADDRESS = "127.0.0.1"
 SECRET = "correct-horse-battery"
 
 
-class SecuredStage(ForeignStage):
-    """`access`: the files of this side."""
-
-    access = Access()
-
-    def connector(self, process: Process) -> Connector:
-        return Connector(self.address, HTTP, process.clock, access=self.access)
-
-    @property
-    def address(self) -> Address:
-        host = self.host
-        return Address(host.address, host.port, f"{host.address}:{host.port}", host.tls is not None, host.base)
-
-    def refused(self) -> OpeningPostponed:
-        outcome = self.open()
-        assert isinstance(outcome, OpeningPostponed), outcome
-        assert SECRET not in f"{outcome!r}{self.access!r}"
-        return outcome
-
-
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
 @pytest.fixture
-def stage(mariadb_server: PrivateMariaDB, authority: Authority) -> Iterator[SecuredStage]:
+def stage(mariadb_server: PrivateMariaDB, authority: Authority) -> Iterator[ForeignStage]:
     with mariadb_server.fresh_database() as engine, ForeignHost(tls=authority.server(ADDRESS)) as host:
-        stage = SecuredStage(MariaWorld(engine, LIMITS.settle_seconds), host)
+        stage = ForeignStage(MariaWorld(engine, LIMITS.settle_seconds), host)
         stage.access = Access(ca=authority.file)
         yield stage
         stage.close()
@@ -77,7 +56,7 @@ def written(folder: Path, line: str) -> Path:
     return file
 
 
-def test_operations_are_sent_over_tls_in_order_and_exactly_once(stage: SecuredStage) -> None:
+def test_operations_are_sent_over_tls_in_order_and_exactly_once(stage: ForeignStage) -> None:
     ids = [stage.world.record(f"u{number}") for number in range(12)]
     assert outcomes(send(stage.session(), ids)) == ["APPLIED"] * 12
     assert stage.applied_ids() == ids
@@ -85,7 +64,7 @@ def test_operations_are_sent_over_tls_in_order_and_exactly_once(stage: SecuredSt
     stage.check_clean()
 
 
-def test_an_answer_in_many_pieces_is_read_whole_over_tls(stage: SecuredStage) -> None:
+def test_an_answer_in_many_pieces_is_read_whole_over_tls(stage: ForeignStage) -> None:
     """A record that holds more than is read at once leaves nothing in the system's buffer to wait for."""
     stage.host.operations.append(lambda request: padded(stage.host.by_the_protocol(request), 40_000))
     assert outcomes(send(stage.session(), [stage.world.record("u1")])) == ["APPLIED"]
@@ -95,7 +74,7 @@ def padded(answer: Answer, length: int) -> Answer:
     return replace(answer, fields={**(answer.fields or {}), "padding": "x" * length})
 
 
-def test_a_lost_answer_is_decided_by_the_expected_nonce_over_tls_too(stage: SecuredStage) -> None:
+def test_a_lost_answer_is_decided_by_the_expected_nonce_over_tls_too(stage: ForeignStage) -> None:
     change_id = stage.world.record("u1")
     stage.host.operations.append(lambda request: replace(stage.host.by_the_protocol(request), cut=20))
     assert outcomes(send(stage.session(), [change_id])) == ["BOUND"]
@@ -104,7 +83,7 @@ def test_a_lost_answer_is_decided_by_the_expected_nonce_over_tls_too(stage: Secu
     stage.check_clean()
 
 
-def test_a_host_that_hangs_up_while_idle_leaves_nothing_in_doubt(stage: SecuredStage) -> None:
+def test_a_host_that_hangs_up_while_idle_leaves_nothing_in_doubt(stage: ForeignStage) -> None:
     session = stage.session()
     stage.host.hang_up()
     stage.host.wait_until_free()
@@ -121,7 +100,7 @@ def test_a_host_that_hangs_up_while_idle_leaves_nothing_in_doubt(stage: SecuredS
     ],
 )
 def test_a_certificate_of_another_name_or_time_is_named(
-    stage: SecuredStage, authority: Authority, names: tuple[str, ...], ends: int, why: str
+    stage: ForeignStage, authority: Authority, names: tuple[str, ...], ends: int, why: str
 ) -> None:
     stage.host.tls = authority.server(*names, ends=ends)
     outcome = stage.refused()
@@ -129,14 +108,14 @@ def test_a_certificate_of_another_name_or_time_is_named(
     assert stage.host.requests == []
 
 
-def test_a_certificate_of_an_unknown_authority_is_named(stage: SecuredStage, tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority_is_named(stage: ForeignStage, tmp_path: Path) -> None:
     stage.access = Access(ca=Authority(tmp_path, "another authority").file)
     outcome = stage.refused()
     assert outcome.reason == "tls"
     assert "authority that the CA file does not list" in outcome.message
 
 
-def test_a_host_that_speaks_no_tls_is_named(stage: SecuredStage) -> None:
+def test_a_host_that_speaks_no_tls_is_named(stage: ForeignStage) -> None:
     with socket.create_server((ADDRESS, 0)) as plain:
 
         def answer() -> None:
@@ -157,7 +136,7 @@ def test_a_host_that_speaks_no_tls_is_named(stage: SecuredStage) -> None:
 
 
 def test_a_host_that_is_not_trusted_is_connected_to_less_and_less_often(
-    stage: SecuredStage, authority: Authority
+    stage: ForeignStage, authority: Authority
 ) -> None:
     stage.host.tls = authority.server("other.example")
     waits = []
@@ -168,7 +147,7 @@ def test_a_host_that_is_not_trusted_is_connected_to_less_and_less_often(
     assert waits[-1] >= 7_000
 
 
-def test_a_client_certificate_is_shown_to_a_host_that_wants_one(stage: SecuredStage, authority: Authority) -> None:
+def test_a_client_certificate_is_shown_to_a_host_that_wants_one(stage: ForeignStage, authority: Authority) -> None:
     stage.host.tls = authority.server(ADDRESS, wants_certificate=True)
     certificate, key = authority.sign("writer.example")
     stage.access = Access(authority.file, certificate, key)
@@ -178,7 +157,7 @@ def test_a_client_certificate_is_shown_to_a_host_that_wants_one(stage: SecuredSt
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("shown", ["none", "another authority's"])
 def test_a_client_certificate_that_the_host_refuses_is_named(
-    stage: SecuredStage, authority: Authority, tmp_path: Path, shown: str, version: ssl.TLSVersion
+    stage: ForeignStage, authority: Authority, tmp_path: Path, shown: str, version: ssl.TLSVersion
 ) -> None:
     stage.host.tls = authority.server(ADDRESS, wants_certificate=True)
     stage.host.tls.maximum_version = version
@@ -210,7 +189,7 @@ def lose(connection: OldHostConnection) -> None:
 
 
 def test_a_refusal_of_our_certificate_that_comes_before_our_first_write_is_named_too(
-    stage: SecuredStage, authority: Authority
+    stage: ForeignStage, authority: Authority
 ) -> None:
     """TLS 1.3 lets the client finish first; then it may write into a connection that the host has closed."""
     stage.host.tls = authority.server(ADDRESS, wants_certificate=True)
@@ -221,7 +200,7 @@ def test_a_refusal_of_our_certificate_that_comes_before_our_first_write_is_named
         exchange(connection)
 
 
-def test_a_host_that_closes_during_the_handshake_is_only_away(stage: SecuredStage) -> None:
+def test_a_host_that_closes_during_the_handshake_is_only_away(stage: ForeignStage) -> None:
     with socket.create_server((ADDRESS, 0)) as listener:
 
         def close() -> None:
@@ -238,7 +217,7 @@ def test_a_host_that_closes_during_the_handshake_is_only_away(stage: SecuredStag
     assert not isinstance(away.value, NoAccess)
 
 
-def test_an_answer_without_a_length_that_is_cut_is_in_doubt(stage: SecuredStage) -> None:
+def test_an_answer_without_a_length_that_is_cut_is_in_doubt(stage: ForeignStage) -> None:
     """Only TLS's own close says that nothing is missing (I14)."""
     half = b'HTTP/1.1 422 Unprocessable\r\nConnection: close\r\n\r\n{"error": "rejected", "reason": "no'
     stage.host.operations.append(lambda request: Answer(raw=half, effect=Effect.APPLIES))
@@ -253,7 +232,7 @@ def test_an_answer_without_a_length_that_is_cut_is_in_doubt(stage: SecuredStage)
         (f"bearer {SECRET}\n", f"Bearer {SECRET}"),
     ],
 )
-def test_each_request_carries_the_credentials(stage: SecuredStage, tmp_path: Path, line: str, header: str) -> None:
+def test_each_request_carries_the_credentials(stage: ForeignStage, tmp_path: Path, line: str, header: str) -> None:
     stage.host.authorization = header
     stage.access = Access(stage.access.ca, auth=written(tmp_path, line))
     assert outcomes(send(stage.session(), [stage.world.record("u1")])) == ["APPLIED"]
@@ -261,7 +240,7 @@ def test_each_request_carries_the_credentials(stage: SecuredStage, tmp_path: Pat
 
 
 def test_refused_credentials_are_named_and_a_renewed_file_is_used_without_a_restart(
-    stage: SecuredStage, tmp_path: Path
+    stage: ForeignStage, tmp_path: Path
 ) -> None:
     stage.host.authorization = f"Bearer {SECRET}"
     stage.access = Access(stage.access.ca, auth=written(tmp_path, "bearer old"))
@@ -271,7 +250,7 @@ def test_refused_credentials_are_named_and_a_renewed_file_is_used_without_a_rest
 
 
 def test_each_connection_has_the_credentials_and_the_certificate_of_now(
-    stage: SecuredStage, authority: Authority, tmp_path: Path
+    stage: ForeignStage, authority: Authority, tmp_path: Path
 ) -> None:
     stage.host.tls = authority.server(ADDRESS, wants_certificate=True)
     certificate, key = authority.sign("writer.example")
@@ -290,7 +269,7 @@ def test_each_connection_has_the_credentials_and_the_certificate_of_now(
 
 @pytest.mark.parametrize("line", ["", SECRET, f"digest {SECRET}", f"bearer {SECRET} x", f"basic {SECRET}", "x" * 9_000])
 def test_a_file_without_valid_credentials_is_named_and_its_content_is_not(
-    stage: SecuredStage, tmp_path: Path, line: str
+    stage: ForeignStage, tmp_path: Path, line: str
 ) -> None:
     stage.access = Access(stage.access.ca, auth=written(tmp_path, line))
     outcome = stage.refused()
@@ -298,7 +277,7 @@ def test_a_file_without_valid_credentials_is_named_and_its_content_is_not(
     assert "basic USER:PASSWORD" in outcome.message
 
 
-def test_a_file_that_is_missing_is_named(stage: SecuredStage, tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_named(stage: ForeignStage, tmp_path: Path) -> None:
     stage.access = Access(stage.access.ca, auth=tmp_path / "absent")
     assert "absent can't be read: No such file" in stage.refused().message
     stage.access, stage.pace = Access(tmp_path / "absent.pem"), ConnectionPace()
@@ -306,7 +285,7 @@ def test_a_file_that_is_missing_is_named(stage: SecuredStage, tmp_path: Path) ->
 
 
 def test_an_encrypted_key_is_named_and_nobody_is_asked_for_its_password(
-    stage: SecuredStage, authority: Authority
+    stage: ForeignStage, authority: Authority
 ) -> None:
     stage.access = Access(authority.file, *authority.sign("writer.example", password=SECRET.encode()))
     outcome = stage.refused()
@@ -314,7 +293,7 @@ def test_an_encrypted_key_is_named_and_nobody_is_asked_for_its_password(
 
 
 @pytest.mark.parametrize("answer", [page(200), page(302), Answer(303)])
-def test_a_log_in_over_tls_is_named_and_not_taken_for_an_answer(stage: SecuredStage, answer: Answer) -> None:
+def test_a_log_in_over_tls_is_named_and_not_taken_for_an_answer(stage: ForeignStage, answer: Answer) -> None:
     session = stage.session()
     stage.host.refuse_all(answer)
     assert outcomes(send(session, [stage.world.record("u1")])) == ["BOUND"]
@@ -322,7 +301,7 @@ def test_a_log_in_over_tls_is_named_and_not_taken_for_an_answer(stage: SecuredSt
     assert (outcome.reason, "perhaps one to sign in" in outcome.message) == ("credentials", True), outcome
 
 
-def test_the_urls_path_comes_before_the_protocols_paths(stage: SecuredStage) -> None:
+def test_the_urls_path_comes_before_the_protocols_paths(stage: ForeignStage) -> None:
     stage.host.base = "/legal/v2"
     assert outcomes(send(stage.session(), [stage.world.record("u1")])) == ["APPLIED"]
     assert {request.target for request in stage.host.requests} == {

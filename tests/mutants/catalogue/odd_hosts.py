@@ -10,8 +10,10 @@ from tests.mutants.levels import (
     HALTED_COUNT,
     MOVED_NAME,
     PACE,
+    PROXY,
     REFUSING_HOSTS,
     RESOLVES,
+    SECRETS,
     SETTINGS,
     TLS,
 )
@@ -27,6 +29,7 @@ SHARED_CONNECTION = "oldhost_sync/oldhost/shared_connection.py"
 RECOVERY = "oldhost_sync/oldhost/recovery.py"
 CONNECTOR = "oldhost_sync/oldhost/connector.py"
 ACCESS = "oldhost_sync/oldhost/access.py"
+PROXY_ANSWER = "oldhost_sync/oldhost/proxy.py"
 ADDRESS = "oldhost_sync/oldhost/address.py"
 LOST_ANSWERS = "oldhost_sync/policy/machine/progress.py"
 HALT_RESOLUTION = "oldhost_sync/store/ledger/halt.py"
@@ -276,7 +279,7 @@ MUTANTS = (
     ),
     Mutant(
         "a password in OldHost's address is dropped",
-        (Patch(ADDRESS, "    if has_credentials(url):\n", "    if False:\n"),),
+        (Patch(ADDRESS, "    if has_credentials(url):\n        raise ValueError(\n", "    if False:\n        raise ValueError(\n"),),
         levels=(SETTINGS,),
     ),
     Mutant(
@@ -318,5 +321,41 @@ MUTANTS = (
         "credentials are read once",
         (Patch(CONNECTOR, "self._address.base, self._access.authorization())", "self._address.base, self._target.authorization or self._access.authorization())"),),
         levels=(TLS,),
+    ),
+    Mutant(
+        "the proxy's credentials are sent to OldHost",
+        (Patch(CONNECTOR, "self._access.authorization())", "self._access.proxy_authorization())"),),
+        levels=(PROXY,),
+    ),
+    Mutant(
+        "the head of a proxy's answer may take for ever",
+        (Patch(CONNECTOR, '_wait(sock, until, self._clock, heartbeat, "it gave', '_wait(sock, self._clock() + TUNNEL_SECONDS_MAX, self._clock, heartbeat, "it gave'),),
+        levels=(PROXY,),
+    ),
+    Mutant(
+        "a proxy's yes that is cut is a tunnel",
+        (Patch(PROXY_ANSWER, "if status >= 300 or (status and head.endswith(_ENDS)):", "if status:"),),
+        levels=(PROXY,),
+    ),
+    Mutant(
+        "a proxy's redirect is a tunnel",
+        (Patch(PROXY_ANSWER, "    if status >= 300:\n        raise", "    if status >= 400:\n        raise"),),
+        levels=(PROXY,),
+    ),
+    Mutant(
+        "a proxy is asked for an IPv6 address without brackets",
+        (Patch(PROXY_ANSWER, 'f"[{host.name}]" if ":" in host.name else host.name', "host.name"),),
+        levels=(PROXY,),
+    ),
+    Mutant(
+        "a proxy's head has no limit",
+        (Patch(PROXY_ANSWER, " and len(head) < HEAD_BYTES_MAX", ""),),
+        levels=(PROXY,),
+    ),
+    Mutant(
+        "an error about credentials holds what they are",
+        (Patch(ACCESS, 'read.decode(errors="replace")', "_decoded(read)"),
+         Patch(ACCESS, "def _why(", 'def _decoded(read: bytes) -> str:\n    try:\n        return read.decode()\n    except ValueError:\n        raise NoAccess("credentials", AUTH_SHAPE) from None\n\n\ndef _why(')),
+        levels=(SECRETS,),
     ),
 )  # fmt: skip
