@@ -21,12 +21,12 @@ export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb client chromium galera composes promtool demo up test test-all check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
+.PHONY: help setup mariadb client dump chromium galera composes promtool demo up test test-all check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: $(VENV)/.installed mariadb client  ## virtual environment, locked packages, MariaDB
+setup: $(VENV)/.installed mariadb dump  ## virtual environment, locked packages, MariaDB
 
 demo: $(VENV)/.runs mariadb  ## the half-hour peak, time-compressed, with a ban in the middle
 	$(BIN)/oldhost-sync demo
@@ -76,6 +76,9 @@ mutants: setup  ## break the product in every listed way; each must be noticed
 licences: $(VENV)/.installed  ## every locked package with its licence
 	$(BIN)/python -m tests.architecture.bill_of_materials
 
+client: $(VENV)/.installed  ## the wheel that applications install, into dist/
+	@$(BIN)/python -W ignore deploy/client_wheel.py
+
 sbom:  ## what compose's image holds, as a CycloneDX bill of materials
 	@docker compose run --rm --no-deps --entrypoint cat api /app/bill-of-materials.json
 
@@ -114,7 +117,7 @@ $(VENV)/.installed: $(VENV)/uv.txt pyproject.toml
 mariadb:
 	$(call need,mariadbd,mariadb-server-core,MariaDB's server,MariaDB 10.6 or newer)
 
-client:
+dump:
 	$(call need,mariadb-dump,mariadb-client,MariaDB's client (for the drill of backup and restore),MariaDB's client)
 
 # Built for Linux on x86-64; elsewhere the tests that need them are left out.

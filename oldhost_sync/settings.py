@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -417,10 +420,25 @@ class Settings(BaseSettings):
 
 def load_settings(**values: Any) -> Settings:
     """The settings of this process; `values` take precedence. SettingsError names each wrong setting, not its value."""
+    check_client()
     try:
         return Settings(**values)
     except ValidationError as error:
         raise SettingsError("; ".join(_error_text(detail) for detail in error.errors(include_input=False))) from None
+
+
+@cache
+def check_client() -> None:
+    """Raises SettingsError if applications' client is installed here, too, in another version: the two have files in
+    common, so one of them has overwritten the other's.
+    """
+    with suppress(PackageNotFoundError):
+        own, client = version("oldhost-sync"), version("oldhost-sync-client")
+        if own != client:
+            raise SettingsError(
+                f"oldhost-sync {own} and oldhost-sync-client {client} are installed together and have files in common: "
+                f"uninstall both, then install oldhost-sync {own}, which has all that the client has"
+            )
 
 
 def _name_of(field: str) -> str:

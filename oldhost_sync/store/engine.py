@@ -26,16 +26,15 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import (
     ACCESS_ERRORS,
-    OPTION_FORBIDS,
     DatabaseUnavailable,
     SchemaTooOld,
-    UnknownHost,
     UnsuitableServer,
     error_code,
     is_demoted,
     translate,
 )
-from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.hosts import require_hosts
+from oldhost_sync.store.transactions import IS_READ_ONLY, REFUSE_READ_ONLY, run_in_transaction
 
 SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 # Variables that change what our statements do. A connection keeps the server's values of the moment when it began; so
@@ -229,13 +228,6 @@ def _is_on(name: str, value: str) -> bool:
 # statement it refuses is closed with all others of its pool, and what only reads for long asks first whether it is
 # read-only.
 
-# The variable is a number in older servers, a word in newer ones.
-IS_READ_ONLY = "(CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF') OR CAST(@@innodb_read_only AS CHAR) NOT IN ('0', 'OFF'))"
-# For a compound statement.
-REFUSE_READ_ONLY = (
-    f"IF {IS_READ_ONLY} THEN SIGNAL SQLSTATE 'HY000' "
-    f"SET MYSQL_ERRNO = {OPTION_FORBIDS}, MESSAGE_TEXT = 'the server is read-only'; END IF;"
-)
 _REFUSE = f"BEGIN NOT ATOMIC {REFUSE_READ_ONLY} END"
 
 
@@ -320,11 +312,8 @@ def _dotted(version: tuple[int, int]) -> str:
 # release before (the rule is in CONTRIBUTING.md). So an older schema is refused, a newer one is not. `oldhost-sync
 # migrate` registers a host by writing its rules: otherwise a mistyped name would show empty books, and begin a ledger.
 
-# The most hosts that an error message names: more than one deployment usually serves.
-HOSTS_NAMED_MAX = 20
 
 _REVISION = text("SELECT MAX(version_num) FROM alembic_version")
-_HOSTS = text("SELECT DISTINCT host FROM event_rules ORDER BY host")
 
 
 @cache
@@ -332,11 +321,6 @@ def needed_revision() -> str:
     """The schema's revision that this release was written for: the number of its newest migration."""
     versions = resources.files("migrations").joinpath("versions")
     return max(file.name[:4] for file in versions.iterdir() if file.name[:4].isdigit())
-
-
-def known_hosts(connection: Connection) -> list[str]:
-    """Every host that `migrate` has registered, sorted by name."""
-    return list(connection.execute(_HOSTS).scalars())
 
 
 def require(connection: Connection, hosts: Sequence[str]) -> None:
@@ -351,19 +335,6 @@ def require(connection: Connection, hosts: Sequence[str]) -> None:
         )
     require_hosts(connection, hosts[:1], named_by="SYNC_HOST")
     require_hosts(connection, hosts[1:], named_by="SYNC_OLDHOST_URLS or SYNC_HOSTS_FILE")
-
-
-def require_hosts(connection: Connection, hosts: Sequence[str], *, named_by: str) -> None:
-    """Raises UnknownHost if one is not registered; `named_by`: the setting or argument that has its name."""
-    known = known_hosts(connection)
-    for host in hosts:
-        if host not in known:
-            named = ", ".join(known[:HOSTS_NAMED_MAX]) or "none"
-            more = " and others" if len(known) > HOSTS_NAMED_MAX else ""
-            raise UnknownHost(
-                f"{named_by}: the database knows no host {host!r}, only {named}{more}. Correct the name; to add a new "
-                "host, run `oldhost-sync migrate` with its name set"
-            )
 
 
 def check_database(engine: Engine, hosts: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import (
     GONE,
+    OPTION_FORBIDS,
     RETRIABLE_ERRORS,
     AccessRefused,
     CommitUncertain,
@@ -42,6 +43,14 @@ LOGGED_EVERY_SECONDS = 60.0
 STATEMENT_LENGTH_MAX = 120
 # When each refusal was logged. There are only so many tables, rights and additions of others.
 _logged_at: dict[str, float] = {}
+
+# The variable is a number in older servers, a word in newer ones.
+IS_READ_ONLY = "(CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF') OR CAST(@@innodb_read_only AS CHAR) NOT IN ('0', 'OFF'))"
+# For a compound statement.
+REFUSE_READ_ONLY = (
+    f"IF {IS_READ_ONLY} THEN SIGNAL SQLSTATE 'HY000' "
+    f"SET MYSQL_ERRNO = {OPTION_FORBIDS}, MESSAGE_TEXT = 'the server is read-only'; END IF;"
+)
 
 _LOCK_WAIT_NOW = "SELECT @@SESSION.innodb_lock_wait_timeout"
 _LOCK_WAIT = "SET SESSION innodb_lock_wait_timeout = %s"

@@ -29,7 +29,6 @@ from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from oldhost_sync.policy import limits
-from oldhost_sync.store.engine import require_hosts
 from oldhost_sync.store.errors import (
     DUPLICATE_KEY,
     LOCK_WAIT_TIMEOUT,
@@ -40,6 +39,7 @@ from oldhost_sync.store.errors import (
     TransactionContended,
     error_code,
 )
+from oldhost_sync.store.hosts import require_hosts
 from oldhost_sync.store.intake.change_recorder import (
     CHANGE_COLUMNS,
     CHANGE_ROW,

@@ -38,8 +38,8 @@ from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.columns import storable
-from oldhost_sync.store.engine import require_hosts
 from oldhost_sync.store.errors import DUPLICATE_KEY, NULL_REFUSED, IdempotencyConflict, TransactionNeeded, error_code
+from oldhost_sync.store.hosts import require_hosts
 from oldhost_sync.store.intake.rules import default_class
 from oldhost_sync.store.intake.shadow import UNIT, shadow_of, unless_autocommit, write_shadow
 from oldhost_sync.store.intake.validation import Acceptable, accept, canonical_json

@@ -20,9 +20,9 @@ from sqlalchemy.exc import IntegrityError
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.limits import RELAY_LOOK_SECONDS
-from oldhost_sync.store.engine import REFUSE_READ_ONLY
 from oldhost_sync.store.errors import DUPLICATE_KEY, error_code
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, IDS_MAX, IS_PENDING, listed, tried_at_once
+from oldhost_sync.store.transactions import REFUSE_READ_ONLY
 
 REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
 # A ref and the property that its unit has now: one lookup by the primary key for each row, without locks.

@@ -1,0 +1,115 @@
+"""The wheel that applications install: one top-level name, one dependency, and their own modules stay theirs."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from deploy import client_wheel
+from oldhost_sync import settings
+from oldhost_sync.settings import SettingsError, check_client
+from tests.architecture.project_files import ROOT
+
+APPLICATIONS_OWN = (
+    "worker.py",
+    "starter.py",
+    "workflows/__init__.py",
+    "activities/__init__.py",
+    "migrations/__init__.py",
+)
+USE = """
+import worker, starter, workflows, activities, migrations
+from oldhost_sync import *
+from oldhost_sync import record_change, run_in_transaction, InvalidChange
+assert {each.mine for each in (worker, starter, workflows, activities, migrations)} == {True}
+from sqlalchemy import create_engine
+try:
+    with create_engine("sqlite://").begin() as connection:
+        record_change(
+            connection, host="oldhost", entity_type="unit", entity_id="A-101", event_type="x", payload={"n": 2**70}
+        )
+except InvalidChange as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("client")
+    command = [sys.executable, "-W", "ignore", str(ROOT / "deploy" / "client_wheel.py"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_it_needs_nothing_but_sqlalchemy(wheel: Path) -> None:
+    others = {
+        name.partition(".")[0]
+        for path in client_wheel.modules().values()
+        for name in client_wheel.imported(path)
+        if name.partition(".")[0] not in sys.stdlib_module_names
+    }
+    assert others == {"oldhost_sync", "sqlalchemy"}
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        needs = [line for line in archive.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")]
+    assert [need.partition(">=")[0] for need in needs] == ["Requires-Dist: sqlalchemy"]
+
+
+def test_it_has_one_top_level_name(wheel: Path) -> None:
+    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"oldhost_sync"}
+
+
+def test_its_files_are_the_product_s_own(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    names = [name for name in archive.namelist() if name.startswith("oldhost_sync/")]
+    assert [name for name in names if archive.read(name) != (ROOT / name).read_bytes()] == []
+
+
+def test_an_application_keeps_its_own_modules_beside_it(wheel: Path, tmp_path: Path) -> None:
+    """It sees its own files, the client, and SQLAlchemy."""
+    application, packages = tmp_path / "application", tmp_path / "packages"
+    for name in APPLICATIONS_OWN:
+        (application / name).parent.mkdir(parents=True, exist_ok=True)
+        (application / name).write_text("mine = True\n")
+    zipfile.ZipFile(wheel).extractall(packages)
+    for name in ("sqlalchemy", "typing_extensions"):
+        found = importlib.util.find_spec(name)
+        assert found is not None
+        assert found.origin is not None
+        origin = Path(found.origin)
+        needed = origin.parent if origin.name == "__init__.py" else origin
+        (packages / needed.name).symlink_to(needed)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", USE],
+        cwd=application,
+        env={"PYTHONPATH": f"{application}:{packages}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "payload" in done.stdout
+
+
+def check_beside(monkeypatch: pytest.MonkeyPatch, client: str) -> None:
+    versions = {"oldhost-sync": "1.0.0", "oldhost-sync-client": client}
+    monkeypatch.setattr(settings, "version", versions.__getitem__)
+    check_client.__wrapped__()
+
+
+def test_beside_the_product_it_may_have_the_same_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_beside(monkeypatch, "1.0.0")
+
+
+def test_beside_the_product_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match=r"uninstall both, then install oldhost-sync 1\.0\.0"):
+        check_beside(monkeypatch, "1.0.1")
