@@ -32,17 +32,20 @@ from oldhost_sync.driver_kit.sample import (
     written,
 )
 from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, Repeats
+from oldhost_sync.drivers.claims import undeclared
 from oldhost_sync.drivers.contract import API, LOCAL, Driver, Garbled, Peer, Wire
-from oldhost_sync.drivers.declared import undeclared
 from oldhost_sync.drivers.events import (
     NONCE_MAX,
     Answer,
     Applied,
     Closing,
+    End,
     Event,
     Expected,
     Gap,
     NoService,
+    OutcomeTold,
+    OutOfRange,
     Ready,
     Rejected,
     Replay,
@@ -55,6 +58,7 @@ from oldhost_sync.drivers.events import (
 # For each sample: enough to find a careless branch, few enough for a second.
 MUTATIONS = 300
 CUTS = 200
+SCHEMES = frozenset({"http", "https", "tcp", "tls"})
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 SECRET = "Bearer c4n4ry-t0k3n-of-the-kit"  # noqa: S105 - it lets nobody in
 FOREIGN = b"Xforeignwordx"
@@ -84,7 +88,7 @@ class DriverTests:
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         """Each test that takes a sample runs once for each; one that takes a result, for those that have one."""
-        results = [sample for sample in self.samples if _is_result(sample.events)]
+        results = [sample for sample in self.samples if _results(sample.events)]
         for name, samples in (("sample", self._all()), ("result", results)):
             if name in metafunc.fixturenames:
                 metafunc.parametrize(name, samples, ids=[sample.name for sample in samples])
@@ -94,7 +98,7 @@ class DriverTests:
     def test_the_driver_is_of_this_contract(self) -> None:
         driver = self.driver
         check(driver.api == API, f"api is {driver.api!r}: this contract's version is {API}")
-        check(re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", driver.name), "name: begin with a-z, then a-z 0-9 _ -, 40 at most")
+        check(driver.schemes and {*driver.schemes} <= SCHEMES, f"schemes: some of {', '.join(sorted(SCHEMES))}")
         can = driver.capabilities
         check(isinstance(can, Capabilities), "capabilities: give a Capabilities")
         modulus = can.modulus
@@ -117,13 +121,12 @@ class DriverTests:
             (Applied, True),
             (Rejected, True),
             (Expected, can.expected is not Expects.NEVER),
+            (OutcomeTold, can.outcome is not AskedOutcomes.NEVER),
             (Gap, can.gapless),
             (Replay, can.repeated in {Repeats.PUNISHED, Repeats.REFUSED}),
         ]
         missing = [event.__name__ for event, is_claimed in wanted if is_claimed and event not in said]
         check(not missing, f"add a sample whose events have: {', '.join(missing)}")
-        asks_outcome = any(isinstance(sample.request, AskOutcome) for sample in self.samples)
-        check(asks_outcome or can.outcome is AskedOutcomes.NEVER, "add a sample whose request is AskOutcome")
 
     def test_an_undeclared_question_is_not_made(self) -> None:
         for question in (AskExpected(), AskOutcome(1, "key")):
@@ -147,8 +150,8 @@ class DriverTests:
 
     def test_a_sample_fits_its_request_and_what_is_declared(self, sample: Sample) -> None:
         self._check_events(sample.events, sample)
-        ends = [event for event in sample.events if _ends(event)]
-        check(len(ends) == 1, f"{sample.name}: an exchange ends with one Answer, Told or Ready, not with {len(ends)}")
+        ends = [event for event in sample.events if isinstance(event, End)]
+        check(len(ends) == 1, f"{sample.name}: an exchange ends with one answer, not with {len(ends)}")
         behind = sample.events[sample.events.index(ends[0]) + 1 :]
         check(all(isinstance(event, Closing) for event in behind), f"{sample.name}: only Closing comes after its end")
 
@@ -189,22 +192,18 @@ class DriverTests:
 
     def test_another_numbers_answer_is_never_ours(self, result: Sample) -> None:
         """Unless no answer names its number: then they belong together by their order alone."""
-        request, can = result.request, self.driver.capabilities
-        if not isinstance(request, Operation) or not (can.echoes_number and result.names_number):
+        if not (self.driver.capabilities.echoes_number and result.names_number):
             return
-        for number in _neighbours(request.number, can):
-            events = self._events_of(replace(result, request=replace(request, number=number)), result.answer)
-            wrong = [event for event in events if isinstance(event, Applied | Rejected)]
-            check(not wrong, f"{result.name}: read as {wrong} by the operation {number}, whose answer it is not")
+        for other in _others(result.request, self.driver.capabilities):
+            wrong = _results(self._events_of(replace(result, request=other), result.answer))
+            check(not wrong, f"{result.name}: read as {wrong} by {other}, whose answer it is not")
 
     def test_an_answer_to_something_else_is_never_ours(self, result: Sample) -> None:
         """A late answer, or one that a proxy kept: an operation's is no count, and a count is no operation's."""
         for other in self.samples:
-            if type(other.request) is type(result.request):
-                continue
-            for event in self._events_of(replace(result, request=other.request), result.answer):
-                wrong = isinstance(event, Applied | Rejected | Expected)
-                check(not wrong, f"the answer of {result.name} is read as {event} by {other.request}")
+            if type(other.request) is not type(result.request):
+                wrong = _results(self._events_of(replace(result, request=other.request), result.answer))
+                check(not wrong, f"the answer of {result.name} is read as {wrong} by {other.request}")
 
     # ------------------------------------------------------------------------------------------ what no sample foresaw
 
@@ -263,7 +262,11 @@ class DriverTests:
         events: list[Event] = []
         try:
             events += wire.feed(data) if data else []
-            events += wire.end() if (sample.ends if ends is None else ends) and not any(map(_ends, events)) else []
+            events += (
+                wire.end()
+                if (sample.ends if ends is None else ends) and not any(isinstance(event, End) for event in events)
+                else []
+            )
         except Garbled:
             pass
         except Exception as error:
@@ -297,36 +300,40 @@ def _fed(sample: Sample, wire: Wire, pieces: list[bytes], *, ends: bool) -> Read
         raise Mistake(f"{sample.name}: in {len(pieces)} pieces it is garbled: {error}") from error
 
 
-def _ends(event: Event) -> bool:
-    return isinstance(event, Answer | Told | Ready)
-
-
 def _is_definite(event: Event) -> bool:
     """Whether it says something that a part of an answer can't prove."""
     return not isinstance(event, Unlisted | NoService | Working | Write | Closing)
 
 
-def _is_result(events: tuple[Event, ...]) -> bool:
-    return any(isinstance(event, Applied | Rejected | Expected) for event in events)
+def _results(events: tuple[Event, ...]) -> list[Event]:
+    return [event for event in events if isinstance(event, Applied | Rejected | Expected | OutcomeTold)]
 
 
 def _answers(event: Event, request: Request) -> bool:
     """Whether it may come after this request."""
     if isinstance(event, Working | Write | Closing):
         return True
-    if isinstance(request, Operation):
-        return isinstance(event, Answer)
-    return isinstance(event, Told) or (isinstance(request, Greet) and isinstance(event, Ready))
+    match request:
+        case Operation():
+            return isinstance(event, Answer)
+        case AskExpected():
+            return isinstance(event, Told)
+        case AskOutcome():
+            return isinstance(event, Told | OutcomeTold) and not isinstance(event, Expected | OutOfRange)
+    return isinstance(event, Told | Ready)
 
 
-def _neighbours(number: int, can: Capabilities) -> Iterator[int]:
-    """Other numbers that the host may have given out lately."""
-    for step in (-2, -1, 1, 2):
-        other = number + step
-        if can.modulus is not None:
-            other = can.lowest + (other - can.lowest) % (can.modulus - can.lowest)
-        if other >= can.lowest:
-            yield other
+def _others(request: Request, can: Capabilities) -> Iterator[Request]:
+    """The same request with other numbers or keys, which the host may have answered lately."""
+    if isinstance(request, AskOutcome) and can.outcome is AskedOutcomes.BY_ID:
+        yield replace(request, key=f"{request.key}-2")
+    elif isinstance(request, Operation) or (isinstance(request, AskOutcome) and can.outcome is AskedOutcomes.BY_NUMBER):
+        for step in (-2, -1, 1, 2):
+            number = request.number + step
+            if can.modulus is not None:
+                number = can.lowest + (number - can.lowest) % (can.modulus - can.lowest)
+            if number >= can.lowest:
+                yield replace(request, number=number)
 
 
 def _some_of(choice: Any, count: int) -> Any:

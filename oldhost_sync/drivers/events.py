@@ -18,6 +18,7 @@ RETRY_AFTER_SECONDS_MAX = 86_400.0
 # The ledger stores nonces as BIGINT (up to 2^63 - 1) and must be able to continue counting from the host's number. A
 # counter that began at 0 never gets this far: a larger number is garbage, or a counter that overflowed.
 NONCE_MAX = 2**62
+INCARNATION_LENGTH_MAX = 64
 
 # ------------------------------------------------------------------------------------------- answers to an operation
 
@@ -162,7 +163,7 @@ Told = Expected | OutOfRange | Banned | Busy | ConnectionInUse | NoService
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The greeting is over. `expected`: the number that the host says it wants next, None: it says none.
-    `incarnation`: what tells one start of the host from another, at most 64 characters; empty: nothing does.
+    `incarnation`: what tells one start of the host from another, of limited length; empty: nothing does.
     """
 
     expected: int | None = None

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from oldhost_sync.drivers.claims import undeclared
 from oldhost_sync.drivers.contract import LOCAL, Driver, Garbled, Peer, Wire
 from oldhost_sync.drivers.events import (
     Closing,
@@ -159,6 +160,7 @@ class OldHostConnection:
         self._clock = clock
         self.wire = driver.wire(peer)
         self.ready = Ready()
+        self._capabilities = driver.capabilities
         self._speaks_unasked = driver.capabilities.speaks_unasked
         self._answer_bytes_max = driver.answer_bytes_max
         self._written_at = clock()
@@ -367,11 +369,15 @@ class OldHostConnection:
     def _events(self, data: bytes) -> list[Event]:
         """What the wire makes of the next bytes, or of the end. Whatever goes wrong there proves nothing."""
         try:
-            return self.wire.feed(data) if data else self.wire.end()
+            events = self.wire.feed(data) if data else self.wire.end()
         except Garbled as error:
             raise Unreadable(f"the answer can't be read: {error}") from error
         except Exception as error:
             raise Unreadable(f"the answer can't be read: its driver fails with {type(error).__name__}") from error
+        for event in events:
+            if why := undeclared(event, self._capabilities):
+                raise Unreadable(f"the answer can't be read: {why}")
+        return events
 
     def _wait(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat, *, writing: bool) -> None:
         while True:

@@ -42,6 +42,8 @@ DRIVERS = _tests(
     "tests/unit/oldhost/test_driven_connection.py",
     "tests/unit/test_driver_choice.py",
 )
+UNIT = _tests("unit tests", "tests/unit/policy", "tests/unit/oldhost")
+DRIVER_KIT = _tests("the driver kit", "tests/unit/driver_kit")
 RELEASES = _tests("unit tests of releases", "tests/unit/policy/test_release.py", "tests/unit/worker")
 WATCHES = _tests("unit tests of the relay", "tests/unit/relay", "tests/unit/temporal")
 DELIVERY = _tests("unit tests of the delivery", "tests/unit/test_delivery.py")

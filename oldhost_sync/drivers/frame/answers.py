@@ -9,6 +9,7 @@ from typing import Any
 from oldhost_sync.drivers import host_json
 from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, RejectionUses, Repeats
 from oldhost_sync.drivers.events import (
+    INCARNATION_LENGTH_MAX,
     Answer,
     Applied,
     Banned,
@@ -29,7 +30,6 @@ from oldhost_sync.drivers.events import (
     Unlisted,
 )
 
-INCARNATION_LENGTH_MAX = 64
 DENIED = NoService("credentials", "OldHost refuses our credentials or our address")
 UNREADABLE = NoService("unreadable", "an answer that is not in the protocol")
 REFUSED = NoService("refused", "OldHost refuses our question")

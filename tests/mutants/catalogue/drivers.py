@@ -1,12 +1,17 @@
-"""Wrong ideas about drivers: what a connection hears, and what it believes."""
+"""Wrong ideas about drivers: what a connection hears and believes, and what the kit overlooks."""
 
 from __future__ import annotations
 
-from tests.mutants.levels import DRIVERS
+from tests.mutants.levels import DRIVER_KIT, DRIVERS, UNIT
 from tests.mutants.mutant import Mutant, Patch
 
 CONNECTION = "oldhost_sync/oldhost/connection.py"
 CHOICE = "oldhost_sync/driver_choice.py"
+CLAIMS = "oldhost_sync/drivers/claims.py"
+DRIVER_TESTS = "oldhost_sync/driver_kit/driver_tests.py"
+PURITY = "oldhost_sync/driver_kit/purity.py"
+RESPONSE = "oldhost_sync/drivers/http/response.py"
+OLDHOST = "oldhost_sync/drivers/http/oldhost.py"
 
 MUTANTS = (
     Mutant(
@@ -84,4 +89,39 @@ MUTANTS = (
         ),
         levels=(DRIVERS,),
     ),
-)
+    Mutant(
+        "a host that can't be asked tells what it expects",
+        (Patch(CONNECTION, "            if why := undeclared(event, self._capabilities):\n", '            if why := "":\n'),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a host that never refuses a repeated number does",
+        (Patch(CLAIMS, "        case Replay() if capabilities.repeated is Repeats.DONE_TWICE:\n", "        case Replay() if False:\n"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "a cut answer is read as far as it came",
+        (Patch(RESPONSE, "        if not (self._has_head and self._ends_with_connection):\n", "        if not self._has_head:\n"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "a count is anything with a count",
+        (Patch(OLDHOST, '        if not host_json.is_whole(said) or "nonce" in fields:\n', "        if not host_json.is_whole(said):\n"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "a count of any size is told",
+        (Patch("oldhost_sync/drivers/host_json.py", "and 0 <= value <= NONCE_MAX else None", "else None"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit takes a cut rejection for harmless",
+        (Patch(DRIVER_TESTS, "isinstance(event, Unlisted | NoService | Working", "isinstance(event, Applied | Rejected | Unlisted | NoService | Working"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit reads only a driver's first module",
+        (Patch(PURITY, "                    waiting.append(imported)\n", "                    pass\n"),),
+        levels=(DRIVER_KIT,),
+    ),
+)  # fmt: skip

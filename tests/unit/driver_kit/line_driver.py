@@ -111,8 +111,8 @@ CAPABILITIES = Capabilities(expected=Expects.USED, repeated=Repeats.REFUSED, ech
 class LineDriver:
     """See `Driver`."""
 
-    name: str = "line"
     api: int = API
+    schemes: tuple[str, ...] = ("tcp", "tls")
     capabilities: Capabilities = CAPABILITIES
     answer_bytes_max: int = 16 * 1024
     kind: type[LineWire] = LineWire

@@ -53,6 +53,11 @@ class TakesTheEndForALine(LineWire):
         return [self.read(self._kept)]
 
 
+class TakesTheEndForARejection(LineWire):
+    def end(self) -> list[Event]:
+        return [Rejected("cut", consumed=True)] if self._kept.startswith(b"NO") else super().end()
+
+
 class TakesAnyNumber(LineWire):
     def applied(self, number: int) -> Event:
         return Applied(number + 1)
@@ -115,6 +120,7 @@ WIRES = {
     SharesItsBuffer: "test_two_wires_share_nothing",
     TakesAPieceForALine: "test_any_split_gives_the_same_events",
     TakesTheEndForALine: "test_a_prefix_and_the_end_are_never_definite",
+    TakesTheEndForARejection: "test_a_prefix_and_the_end_are_never_definite",
     TakesAnyNumber: "test_another_numbers_answer_is_never_ours",
     TakesACountForAnApply: "test_an_answer_to_something_else_is_never_ours",
     RaisesWhatItLikes: "test_nothing_but_garbled_is_raised",
@@ -157,6 +163,7 @@ def test_a_mistaken_wire_is_caught(wire: type[LineWire], test: str) -> None:
     ("driver", "test"),
     [
         (LineDriver(api=2), "test_the_driver_is_of_this_contract"),
+        (LineDriver(schemes=("gopher",)), "test_the_driver_is_of_this_contract"),
         (LineDriver(answer_bytes_max=8), "test_the_driver_is_of_this_contract"),
         (LineDriver(capabilities=replace(CAPABILITIES, modulus=4)), "test_the_driver_is_of_this_contract"),
         (
@@ -183,7 +190,7 @@ def test_a_claim_without_a_sample_is_named() -> None:
 
 
 def test_what_is_impure_is_named_with_its_line() -> None:
-    with pytest.raises(Mistake, match=r"clocked_driver\.py, line \d+: imports time; .* calls open; .* calls now"):
+    with pytest.raises(Mistake, match=r"impurity\.py, line \d+: imports time; .* calls open; .* calls now"):
         run(clocked_driver.ClockedDriver(), "test_the_source_is_pure")
 
 

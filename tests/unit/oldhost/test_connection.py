@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from oldhost_sync.drivers.capabilities import Capabilities
 from oldhost_sync.drivers.events import ConnectionEnd, Event, Expected, Reply
 from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.address import Address
@@ -123,6 +124,15 @@ def test_a_driver_that_fails_proves_nothing_and_its_words_stay_inside(
     with pytest.raises(Unreadable, match="its driver fails with ValueError"):
         peer.exchange()
     thread.join()
+
+
+def test_what_a_driver_does_not_declare_proves_nothing(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer.connection, "_capabilities", Capabilities())
+    thread = peer.answer(GOOD)
+    with pytest.raises(Unreadable, match=r"Expected comes from a host whose expected number can't be asked"):
+        peer.exchange()
+    thread.join()
+    assert not peer.connection.is_alive()
 
 
 def test_trap_14_a_lost_answer_is_not_asked_for_again(peer: Peer) -> None:

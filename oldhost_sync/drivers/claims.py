@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 
-from oldhost_sync.drivers.capabilities import Capabilities, Expects, RejectionUses, Repeats
+from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, RejectionUses, Repeats
 from oldhost_sync.drivers.events import (
+    INCARNATION_LENGTH_MAX,
     NONCE_MAX,
     RETRY_AFTER_SECONDS_MAX,
     Ambiguous,
@@ -16,13 +17,12 @@ from oldhost_sync.drivers.events import (
     Event,
     Expected,
     Gap,
+    OutcomeTold,
     OutOfRange,
     Ready,
     Rejected,
     Replay,
 )
-
-INCARNATION_LENGTH_MAX = 64
 
 
 def undeclared(event: Event, capabilities: Capabilities) -> str:
@@ -45,6 +45,8 @@ def _against(event: Event, capabilities: Capabilities) -> str:
             return "is what no driver says"
         case Expected() | OutOfRange() if capabilities.expected is Expects.NEVER:
             return "comes from a host whose expected number can't be asked"
+        case OutcomeTold() if capabilities.outcome is AskedOutcomes.NEVER:
+            return "comes from a host whose outcomes can't be asked"
         case Gap() if not capabilities.gapless:
             return "comes from a host whose numbers may have gaps"
         case Replay() if capabilities.repeated is Repeats.DONE_TWICE:
@@ -63,6 +65,8 @@ def _number(event: Event) -> int | None:
             return expected
         case Expected(nonce):
             return nonce
+        case OutcomeTold(number=number):
+            return number
     return None
 
 
