@@ -144,6 +144,18 @@ class Controls:
             raise InvalidParameterError(str(error)) from None
         return {"expected_nonce": self._host.expected_nonce}
 
+    def reset(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        read_only(wanted, (), "reset")
+        self._call_handler.record([self._host.reset(self._clock.now())])
+        return {"number": self._host.number(self._host.expected_nonce)}
+
+    def restart(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Its program is started anew: the connection ends, and what only its memory had is gone."""
+        read_only(wanted, (), "restart")
+        self._server.close_connection()
+        self._host.started(self._clock.now())
+        return {"incarnation": self._host.incarnation}
+
     def foreign_write(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         read_only(wanted, ("count", "body"), "foreign-write")
         body = read_object("body", wanted["body"]) if "body" in wanted else None
@@ -187,6 +199,8 @@ _WRITES: Final[Mapping[str, Callable[[Controls, Mapping[str, Any]], dict[str, An
     "/actions/ban": Controls.ban,
     "/actions/unban": Controls.unban,
     "/actions/restore": Controls.restore,
+    "/actions/reset": Controls.reset,
+    "/actions/restart": Controls.restart,
     "/actions/foreign-write": Controls.foreign_write,
     "/actions/latency": Controls.latency,
     "/actions/close-connection": Controls.close_connection,

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from oldhost_simulator.call import Call
 from oldhost_simulator.host import Entry, Fact, FaultSource, Host, Rejection
 from oldhost_simulator.state_file import StateFile
-from oldhost_simulator.wire import Answer, Call
+from oldhost_simulator.verdicts import Banned, Busy, Malformed, Rejected, Verdict
 
 
 class CallHandler:
@@ -22,14 +23,15 @@ class CallHandler:
         self._state_file = state_file
         self._waiting: list[tuple[int, Future[None]]] = []
 
-    def answer(self, call: Call, now: float, *, late: bool = False, rejection: Rejection | None = None) -> Answer:
+    def answer(self, call: Call, now: float, *, late: bool = False, rejection: Rejection | None = None) -> Verdict:
+        self.record(self.host.due(now))
         if self.host.banned_until(now) is None:  # no event during a ban: a request must not extend it
             for event in self._faults.injected_events(call):
                 self.record(self.host.facts_of(event, now))
         decision = self.host.decide(call, now, self._faults, late=late, rejection=rejection)
         self.record(decision.facts)
-        self._counters.count_answer(decision.answer.status, decision.answer.body.get("error"))
-        return decision.answer
+        self._counters.count(decision.verdict)
+        return decision.verdict
 
     def record(self, facts: Iterable[Fact]) -> None:
         for fact in facts:
@@ -90,16 +92,17 @@ class Counters:
             self.busy_seconds += now - self.busy_since
             self.busy_since = None
 
-    def count_answer(self, status: int, error: str | None) -> None:
+    def count(self, verdict: Verdict) -> None:
         """Counts what was decided, whether or not the answer reached the client."""
-        if error == "banned":
-            self.banned_requests += 1
-        elif error == "busy":
-            self.busy_answers += 1
-        elif error == "malformed":
-            self.malformed += 1
-        elif status == 422:
-            self.rejected += 1
+        match verdict:
+            case Banned():
+                self.banned_requests += 1
+            case Busy():
+                self.busy_answers += 1
+            case Malformed():
+                self.malformed += 1
+            case Rejected():
+                self.rejected += 1
 
     def reset_window(self, now: float) -> None:
         """Starts the busy share anew; all other counts, since the start, are kept."""

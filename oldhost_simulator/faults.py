@@ -1,9 +1,9 @@
 """The switchboard of faults: which are on, and whether one fires for this call.
 
 A fault fires with a `probability` (drawn from a seeded generator), or the `next` N times and then never again, or,
-with neither, always. It fires for calls of the kind `on` (sync, ask or any) that match its `rule`. The first `skip` of
-these pass; of the others only every Nth is hit if `every` is given. Faults are checked in the order in which they were
-switched on. Several of one name can be on at once under different labels.
+with neither, always. It fires for calls of the kind `on` (one of `KINDS`, or any) that match its `rule`. The first
+`skip` of these pass; of the others only every Nth is hit if `every` is given. Faults are checked in the order in which
+they were switched on. Several of one name can be on at once under different labels.
 """
 
 import random
@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from oldhost_simulator.call import Call
+from oldhost_simulator.dialects.dialect import Answer
 from oldhost_simulator.host import InjectedEvent, InjectedEventName, Rejection
 from oldhost_simulator.limits import FOREIGN_WRITES_MAX
-from oldhost_simulator.wire import Answer, Call, encode
 
 ENDINGS: Final = (
     "drop_before", "apply_late", "drop_after", "cut_reply", "garbage", "hang", "close_after", "http10", "duplicate",
@@ -25,6 +26,7 @@ GARBAGE: Final = ("bytes", "not_json", "status", "other_nonce")
 
 PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "slow": {"extra_ms": 1000.0},
+    "working": {"every_ms": 1000.0},
     "busy": {"retry_after": 1.0},
     "reject": {"consume": True, "reason": "refused by a rule"},
     "drop_before": {"reset": False},
@@ -53,13 +55,16 @@ without); a proxy delivers a request twice and the client gets the first or the 
 answers and continues, but its reply never arrives (`swallow`); the answer is this `status` with this `body`, and the
 operation was applied, only its nonce used, or neither (`answer`); an answer of this `status` (0: any) has other
 `fields`, or an expected nonce moved by `shift` (`say`).
+
+`working`: while the host is about it, it says so each `every_ms`. What HTTP/1.0 is by frames: the answer is its
+connection's last. There, answers have no status.
 """
 
 _COMMON: Final = ("name", "label", "on", "probability", "next", "skip", "every", "rule")
+KINDS: Final = ("sync", "ask", "outcome", "logon")
 _CHOICES: Final = {"reply": GARBAGE, "answer": ("first", "second"), "nonce": USES}
 _RULE_FIELDS: Final = ("entity_type", "entity_id", "event_type", "nonce", "field", "equals")
 _MISSING: Final = object()
-_HTML: Final = b"<html><body>It works!</body></html>"
 
 
 @dataclass(slots=True)
@@ -95,9 +100,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one call is handled: how much longer it takes and how it ends. Without an `ending` it gets a plain answer."""
+    """How one call is handled: how much longer it takes and how it ends. Without an `ending` it gets a plain answer.
+
+    `working_seconds`: how often the client is told that the answer takes longer; None: never.
+    """
 
     extra_seconds: float = 0.0
+    working_seconds: float | None = None
     ending: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -136,10 +145,12 @@ class Switchboard:
             return PLAIN
         slow = self._fire(("slow",), call)
         extra_seconds = slow.parameters["extra_ms"] / 1000 if slow else 0.0
+        working = self._fire(("working",), call)
+        working_seconds = max(1.0, working.parameters["every_ms"]) / 1000 if working else None
         ending = self._fire(ENDINGS, call)
         if ending is None:
-            return Plan(extra_seconds)
-        return Plan(extra_seconds, ending.name, ending.parameters)
+            return Plan(extra_seconds, working_seconds)
+        return Plan(extra_seconds, working_seconds, ending.name, ending.parameters)
 
     def busy_seconds(self, call: Call) -> float | None:
         fault = self._fire(("busy",), call)
@@ -149,13 +160,13 @@ class Switchboard:
         fault = self._fire(("reject",), call)
         return None if fault is None else Rejection(fault.parameters["reason"], fault.parameters["consume"])
 
-    def said(self, call: Call, answer: Answer) -> Answer:
-        """The answer that is sent instead of `answer`."""
+    def said(self, call: Call, answer: Answer, expected: str) -> Answer:
+        """The answer that is sent instead of `answer`; `expected`: its field with the number that is wanted next."""
         for fault in self._faults.values():
             fits = fault.name == "say" and fault.parameters["status"] in {0, answer.status} and fault.fits(call)
             if fits and self._draw(fault):
                 fault.fired += 1
-                return _other(answer, fault.parameters["fields"], fault.parameters["shift"])
+                return _other(answer, fault.parameters["fields"], expected, fault.parameters["shift"])
         return answer
 
     def injected_events(self, call: Call) -> list[InjectedEvent]:
@@ -196,23 +207,11 @@ class Switchboard:
         return True
 
 
-def _other(answer: Answer, fields: Mapping[str, Any], shift: int) -> Answer:
+def _other(answer: Answer, fields: Mapping[str, Any], expected: str, shift: int) -> Answer:
     body = {**answer.body, **fields}
-    if shift and isinstance(body.get("expected_nonce"), int):
-        body["expected_nonce"] = max(0, body["expected_nonce"] + shift)
+    if shift and isinstance(body.get(expected), int):
+        body[expected] = max(0, body[expected] + shift)
     return Answer(answer.status, body)
-
-
-def garbage(kind: str, call: Call) -> tuple[bytes, bool]:
-    """A reply that might mislead a client, and whether HTTP can go on over its connection."""
-    nonce = (call.nonce or 0) + 1
-    replies: Mapping[str, bytes] = {
-        "bytes": b"\x00\xff\x13\x37OLDHOST ABEND 0C7\r\n\r\n\x00\x00",
-        "not_json": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(_HTML) + _HTML,
-        "status": encode(Answer(500, {"error": "internal"})),
-        "other_nonce": encode(Answer(200, {"nonce": nonce, "expected_nonce": nonce + 1})),
-    }
-    return replies[kind], kind != "bytes"
 
 
 # ----------------------------------------------------------------------------------------------------- reading
@@ -289,7 +288,7 @@ def read_fault(wanted: Mapping[str, Any]) -> Fault:
     return Fault(
         name=name,
         label=read_text("label", wanted.get("label", name)),
-        on=read_choice("on", wanted.get("on", "sync"), ("sync", "ask", "any")),
+        on=read_choice("on", wanted.get("on", "sync"), (*KINDS, "any")),
         probability=None if probability is None else read_number("probability", probability, up_to=1),
         next=None if next_times is None else read_whole_number("next", next_times),
         skip=read_whole_number("skip", wanted.get("skip", 0)),

@@ -11,6 +11,9 @@ DISCARDED_BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 HEAD_BYTES_MAX: Final = 16 * 1024
 """Request line and headers; the protocol needs only one header."""
 
+FRAME_BYTES_MAX: Final = 128 * 1024
+"""docs/frame-protocol.md: a longer request ends its connection."""
+
 READ_BYTES: Final = 64 * 1024
 """One read from the socket: nearly always a whole request."""
 

@@ -5,10 +5,13 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from oldhost_simulator.simulator import Config, Simulator
+from oldhost_simulator.behaviour import EXPECTED, OLDHOST, OUTCOMES, REJECTION_USES, REPEATED, RESETS, Behaviour
+from oldhost_simulator.simulator import DIALECTS, Config, Simulator
 from oldhost_simulator.state_file import StateFileError
 
 
@@ -42,13 +45,60 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="accept any JSON object, not only one with the fields of an operation",
     )
+    options.add_argument("--dialect", choices=DIALECTS, default="http", help="what it speaks: HTTP, or frames over TCP")
+    _add_kinds_of_host(options.add_argument_group("another kind of host than OldHost"))
     return options
+
+
+def _add_kinds_of_host(options: argparse._ArgumentGroup) -> None:
+    options.add_argument(
+        "--expected",
+        choices=EXPECTED,
+        default=OLDHOST.expected,
+        help="what the number that it wants next proves of all before: nothing, as it does not tell it; that they are "
+        "used; that they are applied (then with --rejection-uses no)",
+    )
+    options.add_argument(
+        "--outcome", choices=OUTCOMES, default=OLDHOST.outcome, help="of which operation it tells what became of it"
+    )
+    options.add_argument(
+        "--repeated", choices=REPEATED, default=OLDHOST.repeated, help="what an operation gets whose number was used"
+    )
+    options.add_argument(
+        "--rejection-uses",
+        choices=REJECTION_USES,
+        default=OLDHOST.rejection_uses,
+        help="whether a rejected operation uses its number; says: as the fault wants it, and the answer tells",
+    )
+    options.add_argument(
+        "--takes-gaps", action="store_true", help="take a number that is too high, instead of refusing it"
+    )
+    options.add_argument(
+        "--resets",
+        choices=RESETS,
+        default=OLDHOST.resets,
+        help="begin to count anew: never, at each logon, or each day",
+    )
+    options.add_argument(
+        "--day-seconds", type=float, default=OLDHOST.day_seconds, help="length of a day, for --resets day"
+    )
+    options.add_argument("--modulus", type=int, help="after the number before this one comes the lowest again")
+    options.add_argument("--lowest", type=int, default=OLDHOST.lowest, help="the lowest number")
+    options.add_argument(
+        "--lags-seconds", type=float, default=OLDHOST.lags_seconds, help="tell the number that was wanted so long ago"
+    )
+    options.add_argument("--silent-logon", action="store_true", help="do not tell the wanted number after a logon")
+    options.add_argument("--no-incarnation", action="store_true", help="do not tell one start of the host from another")
 
 
 def config_of(given: argparse.Namespace) -> Config:
     """Raises ValueError for an invalid value."""
-    values = {name: value for name, value in vars(given).items() if name != "any_body"}
-    return Config(**values, check_operations=not given.any_body)
+    values: dict[str, Any] = dict(vars(given))
+    values["gapless"] = not values.pop("takes_gaps")
+    values["logon_expected"] = not values.pop("silent_logon")
+    values["incarnation"] = not values.pop("no_incarnation")
+    behaviour = Behaviour(**{field.name: values.pop(field.name) for field in fields(Behaviour)})
+    return Config(check_operations=not values.pop("any_body"), behaviour=behaviour, **values)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,24 +14,18 @@ from __future__ import annotations
 import random
 import socket
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 
+from oldhost_simulator.call import Call
 from oldhost_simulator.call_handler import CallHandler, Counters
-from oldhost_simulator.faults import Plan, Switchboard, garbage
+from oldhost_simulator.dialects.dialect import Answer, Dialect, Reader
+from oldhost_simulator.dialects.http import HTTP
+from oldhost_simulator.faults import Plan, Switchboard
 from oldhost_simulator.host import Rejection
 from oldhost_simulator.limits import BACKLOG, LINGER_SECONDS, LINGERING_MAX, READ_BYTES
 from oldhost_simulator.loop import Loop
-from oldhost_simulator.wire import (
-    CONNECTION_IN_USE,
-    Answer,
-    Call,
-    Request,
-    RequestReader,
-    encode,
-    encode_text,
-    parse_call,
-)
+from oldhost_simulator.verdicts import Ready
 
 # Linux keeps data sent with this flag until the connection is closed, and then sends both together.
 WITH_THE_CLOSE = getattr(socket, "MSG_MORE", 0)
@@ -48,7 +42,9 @@ class Server:
         *,
         check_operations: bool,
         authorization: str | None = None,
+        dialect: Dialect = HTTP,
     ) -> None:
+        self._dialect = dialect
         self._loop = loop
         self._call_handler = call_handler
         self._faults = faults
@@ -100,13 +96,15 @@ class Server:
     def _adopt(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._counters.connections += 1
-        self._current = Connection(sock, self._counters.connections)
+        number = self._counters.connections
+        reader = self._dialect.reader(number, check_operations=self._check_operations)
+        self._current = Connection(sock, reader, is_ready=not self._dialect.greets)
         self._rest(self._current)
 
     def _refuse(self, sock: socket.socket) -> None:
         self._counters.refused_connections += 1
         try:
-            sock.send(CONNECTION_IN_USE)
+            sock.send(self._dialect.in_use)
         except OSError:
             sock.close()
         else:
@@ -178,19 +176,24 @@ class Server:
     def _advance(self, connection: Connection) -> None:
         """Handles the completely read requests, one after the other; the rest of a partial one must still arrive."""
         while connection is self._current and not connection.in_process:
-            request = connection.reader.next_request()
-            if request is None:
+            call = connection.reader.next_call(self._loop.clock.now())
+            if call is None:
                 self._rest(connection)
                 return
-            self._begin(connection, request)
+            if call.kind == "bye":
+                self._release(connection)
+            elif call.kind != "idle":
+                self._begin(connection, call)
 
-    def _begin(self, connection: Connection, request: Request) -> None:
-        now = self._loop.clock.now()
+    def _begin(self, connection: Connection, call: Call) -> None:
+        now = call.received_at
         self._counters.begin_request(now)
-        if self._authorization is not None and request.authorization != self._authorization:
-            self._reply(connection, encode_text(401, "no valid credentials"), last=request.last)
+        if self._authorization is not None and self._dialect.lacks(call, self._authorization):
+            reply, last = self._dialect.denied(last=call.last)
+            self._reply(connection, reply, last=last)
             return
-        call = parse_call(request, now, connection.number, check_operations=self._check_operations)
+        if not connection.is_ready and call.kind != "logon":
+            call = replace(call, problem="log on first")
         plan = self._faults.plan(call)
         if plan.ending in {"drop_before", "apply_late"}:
             self._drop(connection, call, plan, now)
@@ -198,10 +201,23 @@ class Server:
         connection.in_process = True
         due = now + self._pace.next_seconds() + plan.extra_seconds
         if due <= now:
-            self._finish(connection, call, plan, last=request.last)
+            self._finish(connection, call, plan)
             return
         self._unwatch(connection)
-        self._loop.timers.at(due, partial(self._finish_and_advance, connection, call, plan, last=request.last))
+        self._work(connection, call, plan)
+        self._loop.timers.at(due, partial(self._finish_and_advance, connection, call, plan))
+
+    def _work(self, connection: Connection, call: Call, plan: Plan) -> None:
+        """Tells the client now and then that the answer to this call takes longer."""
+        if plan.working_seconds is not None:
+            connection.at_work_on = call
+            due = self._loop.clock.now() + plan.working_seconds
+            self._loop.timers.at(due, partial(self._tell_working, connection, call, plan))
+
+    def _tell_working(self, connection: Connection, call: Call, plan: Plan) -> None:
+        if connection.at_work_on is call:
+            connection.write(self._dialect.working)
+            self._work(connection, call, plan)
 
     def _drop(self, connection: Connection, call: Call, plan: Plan, now: float) -> None:
         self._counters.end_request(now)
@@ -213,21 +229,21 @@ class Server:
     def _apply_late(self, call: Call) -> None:
         self._call_handler.answer(call, self._loop.clock.now(), late=True)
 
-    def _finish_and_advance(self, connection: Connection, call: Call, plan: Plan, *, last: bool) -> None:
-        self._finish(connection, call, plan, last=last)
+    def _finish_and_advance(self, connection: Connection, call: Call, plan: Plan) -> None:
+        self._finish(connection, call, plan)
         self._advance(connection)
 
-    def _finish(self, connection: Connection, call: Call, plan: Plan, *, last: bool) -> None:
-        parameters = plan.parameters
+    def _finish(self, connection: Connection, call: Call, plan: Plan) -> None:
+        parameters, last = plan.parameters, call.last
         applies = parameters.get("applied", parameters.get("nonce") != "unused")
-        answer = self._answer(call, plan) if applies else None
+        answer = self._answer(connection, call, plan) if applies else None
         if plan.ending == "hang":
             self._hang(connection, parameters["seconds"])
         elif plan.ending == "garbage":
-            reply, goes_on = garbage(parameters["reply"], call)
+            reply, goes_on = self._dialect.garbage(parameters["reply"], call)
             self._reply(connection, reply, last=last or not goes_on)
         elif plan.ending == "answer":
-            self._reply(connection, encode_text(parameters["status"], parameters["body"]), last=last)
+            self._reply(connection, self._dialect.other(parameters["status"], parameters["body"]), last=last)
         else:
             assert answer is not None, "only a hang, garbage and another answer can be without an answer"
             reply = self._encoded(answer, plan, last=last)
@@ -238,26 +254,27 @@ class Server:
             ends = plan.ending not in {None, "duplicate", "swallow"}
             self._reply(connection, reply, last=last or ends, reset=parameters.get("reset", False))
 
-    def _answer(self, call: Call, plan: Plan) -> Answer:
+    def _answer(self, connection: Connection, call: Call, plan: Plan) -> Answer:
         """The answer to this call; a proxy that delivers it twice gets two."""
         rejection = (
             Rejection(f"answered {plan.parameters['status']}") if plan.parameters.get("nonce") == "used" else None
         )
-        answer = self._call_handler.answer(call, self._loop.clock.now(), rejection=rejection)
+        verdict = self._call_handler.answer(call, self._loop.clock.now(), rejection=rejection)
         if plan.ending == "duplicate":
             again = self._call_handler.answer(call, self._loop.clock.now())
-            answer = again if plan.parameters["answer"] == "second" else answer
-        return self._faults.said(call, answer)
+            verdict = again if plan.parameters["answer"] == "second" else verdict
+        connection.is_ready = connection.is_ready or isinstance(verdict, Ready)
+        return self._faults.said(call, self._dialect.answer(verdict), self._dialect.expected)
 
     def _encoded(self, answer: Answer, plan: Plan, *, last: bool) -> bytes:
         if plan.ending == "http10":
-            return encode(answer, last=True, version="1.0", length=plan.parameters["length"])
-        return encode(answer, last=last)
+            return self._dialect.encode_old(answer, length=plan.parameters["length"])
+        return self._dialect.encode(answer, last=last)
 
     def _reply(self, connection: Connection, reply: bytes, *, last: bool, reset: bool = False) -> None:
         """If the client has gone, only the reply is lost: its completely read requests are still served."""
         sent = not reply or connection.write(reply, closes=last and not reset)
-        connection.in_process = False
+        connection.in_process, connection.at_work_on = False, None
         self._counters.end_request(self._loop.clock.now())
         if last:
             self._release(connection, reset=reset, linger=not reset)
@@ -276,7 +293,7 @@ class Server:
     def _end_hang(self, connection: Connection) -> None:
         if connection.hanging:
             connection.hanging = False
-            connection.in_process = False
+            connection.in_process, connection.at_work_on = False, None
             self._counters.end_request(self._loop.clock.now())
             self._release(connection)
 
@@ -318,12 +335,15 @@ class Server:
 class Connection:
     """The one connection: its socket, what was read from it, and whether a request of it is in process.
 
+    `is_ready`: the client has logged on, if it must; `at_work_on`: for this call it is told to wait.
+
     Reading and writing never block and never raise for anything the peer does: a peer that has gone is not an error.
     """
 
     sock: socket.socket
-    number: int
-    reader: RequestReader = field(default_factory=RequestReader)
+    reader: Reader
+    is_ready: bool = True
+    at_work_on: Call | None = None
     watched: bool = False
     in_process: bool = False
     hanging: bool = False

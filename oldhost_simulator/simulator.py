@@ -6,15 +6,19 @@ with Simulator(Config(latency_ms=5)) as simulator:
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from oldhost_simulator.admin import Admin, AdminServer, Controls
+from oldhost_simulator.behaviour import OLDHOST, Behaviour
 from oldhost_simulator.call_handler import CallHandler, Counters
+from oldhost_simulator.dialects.dialect import Dialect
+from oldhost_simulator.dialects.frame import FRAMES
+from oldhost_simulator.dialects.http import HTTP
 from oldhost_simulator.faults import Switchboard
 from oldhost_simulator.host import Host
 from oldhost_simulator.limits import ADMIN_ANSWER_SECONDS_MAX
@@ -24,6 +28,7 @@ from oldhost_simulator.state_file import StateFile
 from oldhost_simulator.tls_front import TlsFront, server_context
 
 T = TypeVar("T")
+DIALECTS: Final[Mapping[str, Dialect]] = {"http": HTTP, "frame": FRAMES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +49,18 @@ class Config:
     tls_key: Path | None = None
     client_ca: Path | None = None
     authorization_file: Path | None = None
+    dialect: str = "http"
+    behaviour: Behaviour = OLDHOST
 
     @property
     def family(self) -> socket.AddressFamily:
         return socket.AF_INET6 if ":" in self.host else socket.AF_INET
 
-    def url(self, port: int) -> str:
-        """The address of a port of ours, by HTTP."""
-        return f"http://[{self.host}]:{port}" if self.family is socket.AF_INET6 else f"http://{self.host}:{port}"
+    def url(self, port: int, scheme: str = "http") -> str:
+        """The address of a port of ours."""
+        return (
+            f"{scheme}://[{self.host}]:{port}" if self.family is socket.AF_INET6 else f"{scheme}://{self.host}:{port}"
+        )
 
     def __post_init__(self) -> None:
         for name in ("latency_ms", "jitter_ms", "ban_seconds"):
@@ -62,8 +71,11 @@ class Config:
                 raise ValueError(f"{name} must be a port from 0 to 65535, not {getattr(self, name)}")
         if self.tls_cert is None and (self.tls_key or self.client_ca):
             raise ValueError("tls_key and client_ca need tls_cert")
-        if self.first_nonce < 0:
-            raise ValueError(f"first_nonce must be a whole number from 0 on, not {self.first_nonce}")
+        if self.first_nonce < self.behaviour.lowest:
+            lowest = self.behaviour.lowest
+            raise ValueError(f"first_nonce must be a whole number from {lowest} on, not {self.first_nonce}")
+        if self.dialect not in DIALECTS:
+            raise ValueError(f"dialect must be {' or '.join(DIALECTS)}, not {self.dialect}")
 
 
 class Simulator:
@@ -84,8 +96,8 @@ class Simulator:
 
     @property
     def url(self) -> str:
-        url = self.config.url(self.port)
-        return url if self.config.tls_cert is None else url.replace("http:", "https:", 1)
+        plain, tls = DIALECTS[self.config.dialect].schemes
+        return self.config.url(self.port, plain if self.config.tls_cert is None else tls)
 
     @property
     def admin_url(self) -> str:
@@ -129,13 +141,9 @@ class Simulator:
 
     def _build(self) -> None:
         config = self.config
-        host = Host(first_nonce=config.first_nonce, ban_seconds=config.ban_seconds)
-        if config.state_file is not None:
-            self._state_file = StateFile(config.state_file, first_nonce=config.first_nonce)
-            host = Host(first_nonce=self._state_file.first_nonce, ban_seconds=config.ban_seconds)
-            for fact in self._state_file.facts():
-                host.apply(fact)
         clock = Clock()
+        host = self._host(config)
+        host.started(clock.now())
         loop = self._loop = Loop(clock)
         faults = Switchboard(config.seed)
         pace = Pace(latency_ms=config.latency_ms, jitter_ms=config.jitter_ms, seed=config.seed)
@@ -149,6 +157,7 @@ class Simulator:
             counters,
             check_operations=config.check_operations,
             authorization=config.authorization_file.read_text().strip() if config.authorization_file else None,
+            dialect=DIALECTS[config.dialect],
         )
         controls = self._controls = Controls(clock, call_handler, faults, pace, counters, self._server)
         admin = Admin(loop, call_handler, controls)
@@ -164,6 +173,17 @@ class Simulator:
         self._thread = threading.Thread(target=self._run, args=(loop, self._server), name="oldhost", daemon=True)
         self._thread.start()
         self._admin_server.start()
+
+    def _host(self, config: Config) -> Host:
+        """With what it did in earlier runs."""
+        first_nonce = config.first_nonce
+        if config.state_file is not None:
+            self._state_file = StateFile(config.state_file, first_nonce=first_nonce)
+            first_nonce = self._state_file.first_nonce
+        host = Host(first_nonce=first_nonce, ban_seconds=config.ban_seconds, behaviour=config.behaviour)
+        for fact in self._state_file.facts() if self._state_file is not None else ():
+            host.apply(fact)
+        return host
 
     def _run(self, loop: Loop, server: Server) -> None:
         try:

@@ -182,12 +182,14 @@ class ToldFate(StrEnum):
 @dataclass(frozen=True, slots=True)
 class OutcomeTold:
     """The outcome of the operation that was asked for; `number`: its number, None: none is told. Where only the last
-    outcome can be asked, this may be another operation than ours. `reason`: of a rejection, data from outside.
+    outcome can be asked, this may be another operation than ours. Of a rejection: its `reason`, data from outside, and
+    whether it has `consumed` the number.
     """
 
     fate: ToldFate
     number: int | None
     reason: str = ""
+    consumed: bool = True
 
 
 # ------------------------------------------------------------------------------------------- during and after both

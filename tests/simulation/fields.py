@@ -41,7 +41,7 @@ def differences(world: Any, rows: Iterable[Any], adopted: Collection[int] = ()) 
         if outcome != "REFUSED":
             for name, value in json.loads(payload).items():
                 newest.setdefault(entity, {})[name] = None if given_up else (change_id, value)
-    records = folded(entry.body for entry in world.oldhost.host._standing if entry.body is not None)
+    records = folded(entry.body for entry in world.oldhost.host._standing if entry.body and entry.outcome != "rejected")
     return [
         f"I3: {entity} ends with {name} = {said[1]!r} (change {said[0]}), OldHost has "
         f"{records.get(entity, {}).get(name)!r}"

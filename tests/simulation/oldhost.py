@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from oldhost_simulator.behaviour import OLDHOST, Behaviour
 from oldhost_simulator.call_handler import CallHandler, Counters
+from oldhost_simulator.dialects.dialect import Dialect
+from oldhost_simulator.dialects.http import HTTP
 from oldhost_simulator.faults import Switchboard
 from oldhost_simulator.host import Entry, Fact, Host
 from oldhost_simulator.server import Pace, Server
@@ -83,9 +86,20 @@ class _Listener:
 class OldHost:
     """`host` and its records outlive a restart; `faults` is its switchboard."""
 
-    def __init__(self, hub: Hub, *, seed: int, latency_ms: float, ban_seconds: float, first_nonce: int) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        *,
+        seed: int,
+        latency_ms: float,
+        ban_seconds: float,
+        first_nonce: int,
+        dialect: Dialect = HTTP,
+        behaviour: Behaviour = OLDHOST,
+    ) -> None:
         self.hub = hub
-        self.host = WatchedHost(first_nonce=first_nonce, ban_seconds=ban_seconds)
+        self.dialect = dialect
+        self.host = WatchedHost(first_nonce=first_nonce, ban_seconds=ban_seconds, behaviour=behaviour)
         self.faults = Switchboard(seed)
         self.counters = Counters(hub.now)
         self.pace = Pace(latency_ms=latency_ms, jitter_ms=latency_ms / 4, seed=seed)
@@ -94,6 +108,7 @@ class OldHost:
         self._start()
 
     def _start(self) -> None:
+        self.host.started(self.hub.now)
         self.loop = Loop(self.hub)
         self.call_handler = CallHandler(self.host, self.faults, self.counters, None)
         self.server = Server(
@@ -103,6 +118,7 @@ class OldHost:
             self.pace,
             self.counters,
             check_operations=True,
+            dialect=self.dialect,
         )
         self._listener = _Listener()
         self.server._listener = self._listener  # type: ignore[assignment]

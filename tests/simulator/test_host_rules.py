@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oldhost_simulator.call import Call
+from oldhost_simulator.dialects.http import Request, parse_call
 from oldhost_simulator.faults import Switchboard
 from oldhost_simulator.host import Fact, Host, fact_from_json, fact_to_json
-from oldhost_simulator.wire import Call, Request, parse_call
+from oldhost_simulator.verdicts import Banned
 from tests.simulator.client import operation
 
 BAN_SECONDS = 10.0
@@ -51,7 +53,7 @@ def test_applied_nonces_are_sequential_and_the_facts_rebuild_the_host(moves: lis
             call = Call("ask", now, 1) if move == "ask" else sync(nonce, now, number)
             decision = host.decide(call, now, faults)
             assert host.expected_nonce == before, "deciding changes nothing"
-            assert (decision.answer.status == 403) == banned
+            assert isinstance(decision.verdict, Banned) == banned
             new = decision.facts
         for fact in new:
             host.apply(fact)
@@ -72,16 +74,16 @@ def test_applied_nonces_are_sequential_and_the_facts_rebuild_the_host(moves: lis
 def test_a_ban_is_told_rounded_up_to_whole_seconds() -> None:
     host = Host(ban_seconds=900)
     host.apply(host.ban(100.0, 900))
-    answer = host.decide(sync(1), 100.5, Switchboard(0)).answer
-    assert answer.body == {"error": "banned", "retry_after": 900}
+    assert host.decide(sync(1), 100.5, Switchboard(0)).verdict == Banned(900)
 
 
 def test_a_ban_of_a_fraction_is_told_in_milliseconds() -> None:
     host = Host(ban_seconds=0.25)
     host.apply(host.ban(100.0, 0.25))
-    answer = host.decide(sync(1), 100.1, Switchboard(0)).answer
-    assert answer.body["retry_after"] == pytest.approx(0.15, abs=0.0011)
-    assert answer.body["retry_after"] >= 0.1499
+    verdict = host.decide(sync(1), 100.1, Switchboard(0)).verdict
+    assert isinstance(verdict, Banned)
+    assert verdict.retry_after == pytest.approx(0.15, abs=0.0011)
+    assert verdict.retry_after >= 0.1499
 
 
 def test_a_ban_ends_at_its_end() -> None:

@@ -6,6 +6,7 @@ from unittest.mock import Mock, create_autospec
 import pytest
 
 from oldhost_simulator import Simulator
+from oldhost_simulator.dialects.dialect import Reader
 from oldhost_simulator.server import Connection
 from tests.simulator.client import AdminClient, Line, operation, sync_bytes
 
@@ -23,7 +24,7 @@ def test_a_host_can_close_quietly_after_each_second_reply(simulator: object, lin
 def test_the_last_answer_leaves_together_with_the_end_of_its_connection(closes: bool, flags: int) -> None:
     """A host without CPU between the two would look like one that closes later, which is another fault."""
     sock: Mock = create_autospec(socket.socket, instance=True)
-    Connection(sock, 1).write(b"answer", closes=closes)
+    Connection(sock, create_autospec(Reader, instance=True)).write(b"answer", closes=closes)
     sock.send.assert_called_once_with(b"answer", flags)
 
 

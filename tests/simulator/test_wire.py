@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oldhost_simulator.wire import Request, RequestReader
+from oldhost_simulator.dialects.http import Request, RequestReader
 from tests.simulator.client import ASK_BYTES, operation, sync_bytes
 
 

@@ -74,7 +74,10 @@ class Answers:
         if not is_ours or fields.get("fate") not in list(ToldFate):
             return UNREADABLE
         fate = ToldFate(fields["fate"])
-        return OutcomeTold(fate, told, host_json.reason(fields.get("reason")) if fate is ToldFate.REJECTED else "")
+        if fate is not ToldFate.REJECTED:
+            return OutcomeTold(fate, told)
+        used = self._used(fields)
+        return UNREADABLE if used is None else OutcomeTold(fate, told, host_json.reason(fields.get("reason")), used)
 
     def operation(self, fields: Mapping[str, Any] | None, number: int) -> Answer:
         """What is said about the operation with this number."""
@@ -127,11 +130,16 @@ class Answers:
         return Applied(expected, why)
 
     def _rejected(self, fields: Mapping[str, Any]) -> Answer:
-        declared = {RejectionUses.YES: True, RejectionUses.NO: False}.get(self.capabilities.rejection_uses)
-        used = fields.get("used", declared)
-        if not isinstance(used, bool) or declared not in {None, used}:
+        used = self._used(fields)
+        if used is None:
             return Unlisted("a rejection, without saying as declared whether it has used the number")
         return Rejected(host_json.reason(fields.get("reason")), consumed=used)
+
+    def _used(self, fields: Mapping[str, Any]) -> bool | None:
+        """Whether a rejection has used its number; None: it does not say so as declared."""
+        declared = {RejectionUses.YES: True, RejectionUses.NO: False}.get(self.capabilities.rejection_uses)
+        used = fields.get("used", declared)
+        return used if isinstance(used, bool) and declared in (None, used) else None
 
     def _refusal(self, fields: Mapping[str, Any] | None) -> Told:
         """An answer to a question that does not answer it."""

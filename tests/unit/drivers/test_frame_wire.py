@@ -329,7 +329,11 @@ def test_nothing_else_is_an_expected_number(answer: bytes | dict[str, Any]) -> N
     ("outcome", "answer", "event"),
     [
         ("by_number", {"number": 501, "fate": "applied"}, OutcomeTold(ToldFate.APPLIED, 501)),
-        ("by_number", {"number": 501, "fate": "rejected", "reason": "no"}, OutcomeTold(ToldFate.REJECTED, 501, "no")),
+        (
+            "by_number",
+            {"number": 501, "fate": "rejected", "used": False, "reason": "no"},
+            OutcomeTold(ToldFate.REJECTED, 501, "no", False),
+        ),
         ("by_number", {"number": 501, "fate": "not_taken"}, OutcomeTold(ToldFate.NOT_TAKEN, 501)),
         ("by_id", {"key": "key-7", "number": 480, "fate": "applied"}, OutcomeTold(ToldFate.APPLIED, 480)),
         ("by_id", {"key": "key-7", "fate": "unknown"}, OutcomeTold(ToldFate.UNKNOWN, None)),
@@ -352,6 +356,7 @@ def test_an_outcome_is_told(outcome: str, answer: dict[str, Any], event: Event) 
         ("last", {"number": 501, "fate": "done"}),
         ("last", {"number": 501, "fate": ["applied"]}),
         ("last", {"number": 501}),
+        ("last", {"number": 501, "fate": "rejected"}),
     ],
 )
 def test_another_operations_outcome_is_never_ours(outcome: str, answer: dict[str, Any]) -> None:

@@ -5,20 +5,33 @@ be framed (no length, an endless head) is answered as malformed and ends its con
 one is unknown. Malformed is also one without a nonce, that is no JSON, over 64 KiB, or lacks a field of an operation.
 """
 
-import hashlib
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final
 
-from oldhost_simulator.limits import (
-    BODY_BYTES_MAX,
-    DISCARDED_BODY_BYTES_MAX,
-    HEAD_BYTES_MAX,
-    NESTING_MAX,
-    NONCE_DIGITS_MAX,
+from oldhost_simulator.call import Call, MalformedError, read_operation
+from oldhost_simulator.dialects.dialect import Answer
+from oldhost_simulator.limits import BODY_BYTES_MAX, DISCARDED_BODY_BYTES_MAX, HEAD_BYTES_MAX, NONCE_DIGITS_MAX
+from oldhost_simulator.verdicts import (
+    Applied,
+    Banned,
+    Busy,
+    Expected,
+    Gap,
+    Malformed,
+    Outcome,
+    Ready,
+    Rejected,
+    Replay,
+    Verdict,
 )
+
+SYNC_PATH: Final = "/oldhost/sync"
+ASK_PATH: Final = "/oldhost/expected-nonce"
 
 _REASONS: Final = {
     200: "OK",
@@ -29,6 +42,7 @@ _REASONS: Final = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
+_HTML: Final = b"<html><body>It works!</body></html>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +58,82 @@ class Request:
     authorization: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Status and JSON body; `retry_after` in it is repeated in the header of that name, in whole seconds."""
+class Http:
+    """See `Dialect`. `retry_after` of a body is repeated in the header of that name, in whole seconds."""
 
-    status: int
-    body: Mapping[str, Any]
+    schemes = "http", "https"
+    greets = False
+    expected = "expected_nonce"
+    working = b"HTTP/1.1 102 Processing\r\n\r\n"
+
+    def __init__(self) -> None:
+        self.in_use = self.encode(Answer(503, {"error": "connection_in_use"}), last=True)
+
+    def reader(self, connection: int, *, check_operations: bool) -> CallReader:
+        return CallReader(connection, check_operations=check_operations)
+
+    def lacks(self, call: Call, authorization: str) -> bool:
+        return call.authorization != authorization
+
+    def denied(self, *, last: bool) -> tuple[bytes, bool]:
+        return self.other(401, "no valid credentials"), last
+
+    def answer(self, verdict: Verdict) -> Answer:
+        status, body = _said(verdict)
+        return Answer(status, {name: value for name, value in body.items() if value is not None})
+
+    def encode(self, answer: Answer, *, last: bool = False) -> bytes:
+        return _encode(answer, last=last)
+
+    def encode_old(self, answer: Answer, *, length: bool) -> bytes:
+        return _encode(answer, last=True, version="1.0", length=length)
+
+    def other(self, status: int, text: str) -> bytes:
+        body = text.encode()
+        head = f"HTTP/1.1 {status} {_REASONS.get(status, 'Other')}\r\nContent-Type: text/plain\r\n"
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode("ascii") + body
+
+    def garbage(self, kind: str, call: Call) -> tuple[bytes, bool]:
+        nonce = (call.nonce or 0) + 1
+        replies: Mapping[str, bytes] = {
+            "bytes": b"\x00\xff\x13\x37OLDHOST ABEND 0C7\r\n\r\n\x00\x00",
+            "not_json": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(_HTML)
+            + _HTML,
+            "status": self.encode(Answer(500, {"error": "internal"})),
+            "other_nonce": self.encode(Answer(200, {"nonce": nonce, "expected_nonce": nonce + 1})),
+        }
+        return replies[kind], kind != "bytes"
 
 
-def encode(answer: Answer, *, last: bool = False, version: str = "1.1", length: bool = True) -> bytes:
-    """The answer on the wire; `last`: it announces that the connection ends.
+def _said(verdict: Verdict) -> tuple[int, dict[str, Any]]:
+    """Status and body; what is None in it is not said."""
+    match verdict:
+        case Applied(nonce, expected):
+            return 200, {"nonce": nonce, "expected_nonce": expected}
+        case Rejected(_, reason, expected):
+            return 422, {"error": "rejected", "reason": reason, "expected_nonce": expected}
+        case Expected(expected) | Ready(expected):
+            return 200, {"expected_nonce": expected}
+        case Outcome(fate, nonce):
+            return 200, {"outcome": fate, "nonce": nonce}
+    return _refused(verdict)
 
-    Another `version`, and no `length` (the end of the connection is the end of the body): for a host that behaves
-    oddly.
-    """
+
+def _refused(verdict: Gap | Replay | Banned | Busy | Malformed) -> tuple[int, dict[str, Any]]:
+    match verdict:
+        case Gap(_, expected):
+            return 400, {"error": "nonce_gap", "expected_nonce": expected}
+        case Replay(_, expected, retry_after):
+            return 400, {"error": "nonce_replay", "expected_nonce": expected, "retry_after": retry_after}
+        case Banned(retry_after):
+            return 403, {"error": "banned", "retry_after": retry_after}
+        case Busy(retry_after):
+            return 503, {"error": "busy", "retry_after": retry_after}
+        case Malformed(reason):
+            return 400, {"error": "malformed", "reason": reason}
+
+
+def _encode(answer: Answer, *, last: bool, version: str = "1.1", length: bool = True) -> bytes:
     body = json.dumps(answer.body).encode()
     head = [f"HTTP/{version} {answer.status} {_REASONS[answer.status]}", "Content-Type: application/json"]
     retry_after = answer.body.get("retry_after")
@@ -68,16 +144,6 @@ def encode(answer: Answer, *, last: bool = False, version: str = "1.1", length: 
     if length:
         head.append(f"Content-Length: {len(body)}")
     return "\r\n".join(head).encode("ascii") + b"\r\n\r\n" + body
-
-
-def encode_text(status: int, text: str) -> bytes:
-    """An answer with any status and any body, as other software gives."""
-    body = text.encode()
-    head = f"HTTP/1.1 {status} {_REASONS.get(status, 'Other')}\r\nContent-Type: text/plain\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode("ascii") + body
-
-
-CONNECTION_IN_USE: Final = encode(Answer(503, {"error": "connection_in_use"}), last=True)
 
 
 class RequestReader:
@@ -171,48 +237,39 @@ def _body_length(headers: Mapping[str, list[str]]) -> int | str:
 
 # ------------------------------------------------------------------------------------------------ what a request asks
 
-SYNC_PATH: Final = "/oldhost/sync"
-ASK_PATH: Final = "/oldhost/expected-nonce"
 
-_TEXTS: Final = ("entity_type", "entity_id", "event_type")
-_PRESENT: Final = ("event_id", "idempotency_key")
-_OWN_FIELDS: Final = frozenset({*_TEXTS, *_PRESENT, "payload", "unit_id"})
+class CallReader:
+    """See `Reader`."""
 
+    def __init__(self, connection: int, *, check_operations: bool) -> None:
+        self._connection = connection
+        self._check_operations = check_operations
+        self._requests = RequestReader()
+        self.feed = self._requests.feed
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A parsed request. `nonce` and `body` are set on a sync without a `problem`; times are epoch seconds."""
-
-    kind: Literal["sync", "ask", "other"]
-    received_at: float
-    connection: int
-    problem: str | None = None
-    nonce: int | None = None
-    body: dict[str, Any] | None = None
-    raw_sha256: str | None = None
-
-
-class MalformedError(Exception):
-    """The request is malformed; a retry is useless."""
+    def next_call(self, received_at: float) -> Call | None:
+        request = self._requests.next_request()
+        if request is None:
+            return None
+        return parse_call(request, received_at, self._connection, check_operations=self._check_operations)
 
 
 def parse_call(request: Request, received_at: float, connection: int, *, check_operations: bool = True) -> Call:
     """Never raises: an invalid request is a call with a `problem`."""
+    call = Call("sync", received_at, connection, last=request.last, authorization=request.authorization)
     if request.path == ASK_PATH and request.method == "GET":
-        return Call("ask", received_at, connection, problem=request.problem)
+        return replace(call, kind="ask", problem=request.problem)
     if request.path != SYNC_PATH or request.method != "POST":
         problem = request.problem or f"no such request: {request.method[:16]} {request.path[:80]}"
-        return Call("other", received_at, connection, problem=problem)
+        return replace(call, kind="other", problem=problem)
     if request.problem is not None:
-        return Call("sync", received_at, connection, problem=request.problem)
+        return replace(call, problem=request.problem)
     try:
         nonce = _nonce(request.nonces)
-        body = _json_object(request.body)
-        if check_operations:
-            _check_operation(body)
+        body, sha256 = read_operation(request.body, check=check_operations)
     except MalformedError as error:
-        return Call("sync", received_at, connection, problem=str(error))
-    return Call("sync", received_at, connection, None, nonce, body, hashlib.sha256(request.body).hexdigest())
+        return replace(call, problem=str(error))
+    return replace(call, nonce=nonce, body=body, raw_sha256=sha256)
 
 
 def _nonce(values: tuple[str, ...]) -> int:
@@ -226,57 +283,4 @@ def _nonce(values: tuple[str, ...]) -> int:
     return int(text)
 
 
-def _json_object(raw: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(raw, parse_constant=_no_such_number)
-    except (ValueError, RecursionError):
-        raise MalformedError("the body is no JSON") from None
-    if not isinstance(body, dict):
-        raise MalformedError("the body is no JSON object")
-    if raw.count(b"[") + raw.count(b"{") > NESTING_MAX and _depth(body) > NESTING_MAX:
-        raise MalformedError("the body is nested too deeply")
-    return body
-
-
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level:
-        depth += 1
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return depth
-
-
-def _no_such_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
-
-
-def _check_operation(body: dict[str, Any]) -> None:
-    for name in _TEXTS:
-        value = body.get(name)
-        if not isinstance(value, str) or not value:
-            raise MalformedError(f"the operation's {name} is no text")
-    for name in _PRESENT:
-        if _is_missing(body.get(name)):
-            raise MalformedError(f"the operation has no {name}")
-    payload = body.get("payload")
-    if not isinstance(payload, dict):
-        raise MalformedError("the operation's payload is no object")
-    if body["entity_type"] == "unit":
-        _check_unit(body, payload)
-
-
-def _check_unit(body: dict[str, Any], payload: dict[str, Any]) -> None:
-    if _is_missing(body.get("unit_id")):
-        raise MalformedError("an operation on a unit has no unit_id")
-    for name, value in payload.items():
-        if name not in _OWN_FIELDS and (name not in body or body[name] != value):
-            raise MalformedError(f"an operation on a unit has its payload's {name[:80]} not at the top level")
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value == ""
+HTTP: Final = Http()

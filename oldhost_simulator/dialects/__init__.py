@@ -1,0 +1,1 @@
+"""How a host's verdicts look on the wire, and what a client's bytes ask."""
