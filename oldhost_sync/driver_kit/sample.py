@@ -24,6 +24,8 @@ class Operation:
 class AskExpected:
     """See `Wire.ask_expected`."""
 
+    at_ms: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class AskOutcome:
@@ -83,8 +85,8 @@ def written(wire: Wire, request: Request) -> bytes:
             return wire.operation(number, body, at_ms)
         case AskOutcome(number, key):
             return wire.ask_outcome(number, key)
-        case AskExpected():
-            return wire.ask_expected()
+        case AskExpected(at_ms):
+            return wire.ask_expected(at_ms)
         case Greet():
             return wire.greet()
 

@@ -53,8 +53,8 @@ class Wire(Protocol):
         are signed or dated.
         """
 
-    def ask_expected(self) -> bytes:
-        """The question for the number that the host expects next. It changes nothing there."""
+    def ask_expected(self, at_ms: int) -> bytes:
+        """The question for the number that the host expects next. It changes nothing there. `at_ms`: as above."""
 
     def ask_outcome(self, number: int, key: str) -> bytes:
         """The question for the outcome of the operation that had this number or this idempotency key."""

@@ -22,7 +22,7 @@ def ask(
 ) -> Told:
     """Ask once, with the full request timeout; raises HostErrors. The answer's time counts for the reply timeout."""
     began = clock()
-    question = connection.wire.ask_expected()
+    question = connection.wire.ask_expected(connection.at_ms())
     connection.begin(question, timeout_seconds=limits.request_timeout_seconds, while_waiting=heartbeat)
     told = connection.finish(while_waiting=heartbeat).event
     reply_timeout.answered(clock() - began, operation=False)

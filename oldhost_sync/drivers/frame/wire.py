@@ -58,7 +58,7 @@ class FrameWire:
         self._number = number
         return self._ask(Asked.OPERATION, {"type": "operation", "number": number}, body)
 
-    def ask_expected(self) -> bytes:
+    def ask_expected(self, at_ms: int) -> bytes:  # noqa: ARG002 - as above
         if self._capabilities.expected is Expects.NEVER:
             raise NotImplementedError("this host can't be asked for the number that it expects")
         return self._ask(Asked.EXPECTED, {"type": "expected"})

@@ -43,7 +43,7 @@ class HttpWire:
         self._nonce, self._reader, self.said = number, ResponseReader(), None
         return encode_sync(number, body, self._peer)
 
-    def ask_expected(self) -> bytes:
+    def ask_expected(self, at_ms: int) -> bytes:  # noqa: ARG002 - as above
         self._nonce, self._reader, self.said = None, ResponseReader(), None
         return encode_ask(self._peer)
 

@@ -262,7 +262,7 @@ def test_each_connection_has_the_credentials_and_the_certificate_of_now(
     for file, renewed in zip((certificate, key), Authority(tmp_path, "stranger").sign("renewed.example"), strict=True):
         file.write_bytes(renewed.read_bytes())
     connection = connector.connect(lambda: None)
-    assert b"Authorization: Bearer renewed\r\n" in connection.wire.ask_expected()
+    assert b"Authorization: Bearer renewed\r\n" in connection.wire.ask_expected(0)
     with pytest.raises(CertificateRefused):
         exchange(connection)
 

@@ -49,7 +49,7 @@ class LineWire:
         self._begin(number)
         return b"DO %d %d %s\n" % (number, at_ms, body.hex().encode())
 
-    def ask_expected(self) -> bytes:
+    def ask_expected(self, at_ms: int) -> bytes:
         self._begin(None)
         return b"NEXT?\n"
 

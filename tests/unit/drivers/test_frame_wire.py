@@ -61,7 +61,7 @@ def operating(capabilities: Capabilities = LIKE_OLDHOST, number: int = NUMBER) -
 
 def asking(capabilities: Capabilities = LIKE_OLDHOST) -> FrameWire:
     begun = wire(capabilities)
-    begun.ask_expected()
+    begun.ask_expected(0)
     return begun
 
 
@@ -84,7 +84,7 @@ def test_each_request_is_one_frame_with_a_line_of_json() -> None:
     own = FrameDriver(LIKE_OLDHOST).wire(Peer(authorization="Bearer sesame"))
     assert wire().greet() == b'\x00\x00\x00\x1c{"type":"logon","version":1}'
     assert own.greet() == frame(b'{"type":"logon","version":1,"authorization":"Bearer sesame"}')
-    assert wire().ask_expected() == frame(b'{"type":"expected"}')
+    assert wire().ask_expected(0) == frame(b'{"type":"expected"}')
     assert wire().idle() == frame(b'{"type":"idle"}')
     assert wire().bye() == frame(b'{"type":"bye"}')
 
@@ -108,7 +108,7 @@ def test_an_outcome_is_asked_for_as_the_host_can_be_asked(outcome: AskedOutcomes
 
 def test_a_host_is_not_asked_what_it_can_not_tell() -> None:
     with pytest.raises(NotImplementedError):
-        wire(Capabilities()).ask_expected()
+        wire(Capabilities()).ask_expected(0)
     with pytest.raises(NotImplementedError):
         wire(Capabilities()).ask_outcome(NUMBER, KEY)
 
@@ -387,7 +387,7 @@ def test_a_connection_carries_one_exchange_after_the_other() -> None:
     assert line.feed(frame({"type": "busy"})) == [Busy(0.0)]
     line.operation(501, b"{}", 0)
     assert line.feed(frame({"type": "applied", "number": 501, "expected": 502})) == [Applied(502)]
-    line.ask_expected()
+    line.ask_expected(0)
     assert line.feed(frame({"type": "expected", "expected": 502})) == [Expected(502)]
     assert line.end() == []
 

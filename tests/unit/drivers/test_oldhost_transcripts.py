@@ -43,7 +43,7 @@ def heard(wire: HttpWire, answer: dict[str, Any], pieces: list[bytes]) -> list[E
 def test_requests_are_the_same_bytes(request_: dict[str, Any]) -> None:
     wire = HttpWire(Peer(*request_["peer"]))
     assert wire.operation(request_["number"], request_["body"].encode(), 0).decode() == request_["operation"]
-    assert wire.ask_expected().decode() == request_["question"]
+    assert wire.ask_expected(0).decode() == request_["question"]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_answers_mean_the_same_however_they_are_cut(answer: dict[str, Any]) -> N
         if not isinstance(event, Applied | Rejected | Malformed):
             assert wire.said is not None
             assert [wire.said.status, wire.said.words, wire.said.used, wire.said.refuses] == answer["said"]
-        wire.ask_expected()
+        wire.ask_expected(0)
         assert told(heard(wire, answer, pieces)[0]) == (
             [answer["told"]] if answer["told"] == "not served" else answer["told"]
         )

@@ -57,7 +57,7 @@ class Peer:
 
 
 def exchange(connection: OldHostConnection, request: bytes, timeout_seconds: float, beat: Callable[[], None]) -> Reply:
-    connection.wire.ask_expected()
+    connection.wire.ask_expected(0)
     connection.begin(request, timeout_seconds=timeout_seconds, while_waiting=beat)
     return connection.finish(while_waiting=beat)
 

@@ -73,7 +73,7 @@ def test_a_name_service_that_takes_eight_seconds_is_waited_for_with_heartbeats(n
     names.answer_after_beats = 8
     connection = Connector(NAME, HTTP, names.clock, names.resolve).connect(names.beat)
     assert connection.is_alive()
-    assert b"Host: oldhost.example:8100\r\n" in connection.wire.ask_expected()
+    assert b"Host: oldhost.example:8100\r\n" in connection.wire.ask_expected(0)
     connection.close()
 
 

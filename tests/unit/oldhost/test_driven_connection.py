@@ -50,7 +50,7 @@ class LineWire:
     def operation(self, number: int, body: bytes, at_ms: int) -> bytes:
         return b"do %d\n" % number
 
-    def ask_expected(self) -> bytes:
+    def ask_expected(self, at_ms: int) -> bytes:
         return b"ask\n"
 
     def ask_outcome(self, number: int, key: str) -> bytes:
@@ -104,7 +104,7 @@ class Host:
         return self.theirs.recv(4096)
 
     def ask(self) -> Reply:
-        self.connection.begin(self.connection.wire.ask_expected(), timeout_seconds=5, while_waiting=lambda: None)
+        self.connection.begin(self.connection.wire.ask_expected(0), timeout_seconds=5, while_waiting=lambda: None)
         return self.connection.finish(while_waiting=lambda: None)
 
     def is_alive(self) -> bool:
