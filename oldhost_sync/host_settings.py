@@ -1,5 +1,5 @@
-"""What is set for one host: its address, the files that let us in there, its mapping and its timing. Hosts of one
-deployment differ in these.
+"""What is set for one host: its address, the files that let us in there, its mapping, its timing and promises.
+Hosts of one deployment differ in these.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from oldhost_sync.driver_choice import HTTP, driver_named
 from oldhost_sync.drivers.contract import Driver, InvalidOptions
 from oldhost_sync.oldhost.address import parse_address, parse_proxy
+from oldhost_sync.policy.tuning import Promises
 
 # The longest time from marking a row SENT to writing its request; after that it is not written any more.
 SEND_WITHIN_SECONDS = 1.0
@@ -22,6 +23,9 @@ SETTLE_MARGIN_SECONDS = 2.0
 # At most a day.
 Wait = Annotated[float, Field(ge=0, le=86_400)]
 Span = Annotated[float, Field(gt=0, le=86_400)]
+# No change is younger than a second when a host has it; and a month is no promise.
+EmergencyPromise = Annotated[float, Field(ge=1, le=3600)]
+ConsistencyPromise = Annotated[float, Field(gt=0, le=720)]
 Turns = Annotated[int, Field(ge=1, le=1000)]
 SettleTime = Annotated[float, Field(gt=0, le=600)]
 RequestTimeout = Annotated[float, Field(gt=0, le=120)]
@@ -59,6 +63,12 @@ class HostSettings(BaseModel):
     request_timeout_seconds: RequestTimeout
     sweep_seconds: Span
     probe_seconds: Span
+    emergency_seconds: EmergencyPromise
+    consistency_hours: ConsistencyPromise
+
+    @property
+    def promises(self) -> Promises:
+        return Promises(round(self.consistency_hours * 3_600_000), round(self.emergency_seconds * 1000))
 
     @field_validator("url")
     @classmethod
@@ -114,6 +124,14 @@ class HostSettings(BaseModel):
                 (
                     f"{named('max_wait_seconds')} is {self.max_wait_seconds:g}, "
                     f"less than {named('debounce_seconds')} {self.debounce_seconds:g}"
+                ),
+            )
+        if self.max_wait_seconds > self.consistency_hours * 3600:
+            yield (
+                ("max_wait_seconds", "consistency_hours"),
+                (
+                    f"{named('max_wait_seconds')} is {self.max_wait_seconds:g}, "
+                    f"more than {named('consistency_hours')} {self.consistency_hours:g}"
                 ),
             )
         # A certificate that is never used would look like protection.

@@ -29,7 +29,18 @@ from oldhost_sync.credentials import (
     parse_encryption_keys,
 )
 from oldhost_sync.drivers.mapping import HostMapping
-from oldhost_sync.host_settings import FILES, SHARED, HostSettings, RequestTimeout, SettleTime, Span, Turns, Wait
+from oldhost_sync.host_settings import (
+    FILES,
+    SHARED,
+    ConsistencyPromise,
+    EmergencyPromise,
+    HostSettings,
+    RequestTimeout,
+    SettleTime,
+    Span,
+    Turns,
+    Wait,
+)
 from oldhost_sync.hosts_file import HostInFile, read_hosts
 from oldhost_sync.oldhost.address import BARE, SHAPE, has_credentials, parse_address, parse_proxy
 from oldhost_sync.oldhost.mapping_file import read_mapping
@@ -150,6 +161,12 @@ class Settings(BaseSettings):
         default=300.0, description="How often the writer searches for outstanding changes that it does not hold"
     )
     probe_seconds: Span = Field(default=100.0, description="How often an idle writer compares its nonce with OldHost's")
+    emergency_seconds: EmergencyPromise = Field(
+        default=30.0, description="How old an emergency may be when OldHost has it, as promised to people"
+    )
+    consistency_hours: ConsistencyPromise = Field(
+        default=4.0, description="How old any other change may be when OldHost has it, as promised to people"
+    )
     release_max: int | None = Field(
         default=None,
         ge=RELEASE_MIN,

@@ -50,7 +50,8 @@ class BookCount:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's policy from the settings.
+    """`clock`: seconds of a monotonic clock, for short-lived caches. `policies`: by host, its writer's policy from the
+    settings.
 
     `quotas` holds each token to the limits of `of_each_token`. The dependencies of all hosts of a process share the
     database's connections, the tracer and the last refusal.
@@ -63,7 +64,7 @@ class Dependencies:
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     refused: RefusedSignIns = field(default_factory=RefusedSignIns)
     clock: Callable[[], float] = time.monotonic
-    policy: WriterPolicy = field(default_factory=WriterPolicy)
+    policies: Callable[[str], WriterPolicy] = lambda _: WriterPolicy()
     tracer: Tracer | None = None
     of_each_token: Quotas = field(default_factory=Quotas)
     last_refusal: LastRefusal = field(default_factory=LastRefusal)
@@ -83,6 +84,11 @@ class Dependencies:
         object.__setattr__(self, "commits", GroupCommit(self.database))
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
         object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))
+
+    @property
+    def policy(self) -> WriterPolicy:
+        """The host's."""
+        return self.policies(self.host)
 
     def hosts_for(self, token_name: str) -> Sequence[str]:
         """The hosts that this process serves and that the token of this name is for."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from oldhost_sync.policy.plain_text import instant, quantity
 from oldhost_sync.policy.rules.alert_kinds import KINDS
-from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.policy.tuning import USUAL_PROMISES, Promises
 from oldhost_sync.store.read.host_condition import HostCondition
 from oldhost_sync.store.read.sessions import worker_silence
 
@@ -73,7 +73,7 @@ class Situation:
 class Observations:
     """The observations. `writer`: its status; None if it did not answer, and then `writer_away` says why, and
     `writer_step` what to do, if that is known. `condition`: None while the database is away, and then `database_away`
-    says why. The `…_since` fields: None if not known.
+    says why. The `…_since` fields: None if not known. `promises`: the host's.
     """
 
     at: datetime
@@ -85,6 +85,7 @@ class Observations:
     writer_away_since: datetime | None = None
     database_away_since: datetime | None = None
     writer_step: str = ""
+    promises: Promises = USUAL_PROMISES
 
 
 # Alerts that show since when there has been no writer.
@@ -293,7 +294,7 @@ def _sending(sight: Observations) -> Situation:
         why = "Operations are being sent to OldHost, in order."
     else:
         why = "No accepted change is waiting to be sent."
-    if at_risk := _at_risk(writer["forecast"]):
+    if at_risk := _at_risk(writer["forecast"], sight.promises):
         return at_risk
     if not alerts:
         return Situation(Word.SENDING, Tone.GOOD, why, "Nothing to do.")
@@ -302,16 +303,16 @@ def _sending(sight: Observations) -> Situation:
     return Situation(Word.SENDING, Tone.WARNING if alerts[0].severity == "critical" else Tone.GOOD, why, step)
 
 
-def _at_risk(forecast: dict[str, Any]) -> Situation | None:
+def _at_risk(forecast: dict[str, Any], promised: Promises) -> Situation | None:
     """Everything goes, but not fast enough for a promise."""
     late, waiting = forecast.get("late_emergencies", 0), forecast.get("emergencies", 0)
     if late or forecast["breaks_emergency"]:
         many = f"{late:,} of {quantity(waiting, 'emergency', 'emergencies')}" if late else "Emergencies"
-        why = f"{many} will be late: more wait than OldHost takes in {EMERGENCY_MS // 1000} s."
+        why = f"{many} will be late: more wait than OldHost takes in {promised.emergency}."
         step = "Call the people who wait for them. Ask the applications why they send so many."
         return Situation(Word.AT_RISK, Tone.BAD, why, step)
     if forecast["breaks_consistency"]:
-        why = f"Changes will reach OldHost later than the promised {CONSISTENCY_MS // 3_600_000} h."
+        why = f"Changes will reach OldHost later than the promised {promised.consistency}."
         step = "See the plan from now, and let the applications send less."
         return Situation(Word.AT_RISK, Tone.WARNING, why, step)
     return None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from oldhost_sync.api.bounded_waits import is_silent
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.situation import Observations, Situation, judge
+from oldhost_sync.policy.tuning import USUAL_PROMISES, Promises
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.read.host_condition import HostCondition, read_condition, waiting_lanes
 
@@ -91,7 +92,9 @@ class Query(Generic[T]):
             return Observation(trouble=str(error), kind="database-away")
 
 
-def observed(at: datetime, writer: Observation[dict[str, Any]], condition: Observation[HostCondition]) -> Observations:
+def observed(
+    at: datetime, writer: Observation[dict[str, Any]], condition: Observation[HostCondition], promises: Promises
+) -> Observations:
     """What was found of writer and database, to be judged."""
     return Observations(
         at,
@@ -103,6 +106,7 @@ def observed(at: datetime, writer: Observation[dict[str, Any]], condition: Obser
         writer.since,
         condition.since,
         writer.step,
+        promises,
     )
 
 
@@ -120,12 +124,14 @@ class View:
     upcoming: list[dict[str, Any]] | None
     troubles: tuple[str, ...]
     lanes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    promises: Promises = USUAL_PROMISES
 
 
 class SituationReader:
     """Gives a :class:`View` on request; an outage raises no error but is shown in it."""
 
     def __init__(self, dependencies: Dependencies) -> None:
+        self._promises = dependencies.policy.promises
         self._writer = Query(lambda: dependencies.writer.query("status"), "the writer does not answer in time")
         self._upcoming = Query(
             lambda: dependencies.writer.query("upcoming", UPCOMING), "the writer does not answer in time"
@@ -148,11 +154,12 @@ class SituationReader:
         at = datetime.now(UTC)
         return View(
             at=at,
-            situation=judge(observed(at, writer, condition)),
+            situation=judge(observed(at, writer, condition, self._promises)),
             writer=writer.value,
             condition=condition.value,
             status=status.value,
             upcoming=upcoming.value,
             troubles=tuple(dict.fromkeys(seen.trouble for seen in (writer, condition, status) if seen.trouble)),
             lanes=lanes or {},
+            promises=self._promises,
         )

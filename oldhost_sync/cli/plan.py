@@ -30,7 +30,6 @@ from oldhost_sync.planner import (
 from oldhost_sync.planner.scenario import MEANINGS
 from oldhost_sync.planner.steady_load import STEPS
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.tuning import CONSISTENCY_MS
 from oldhost_sync.store.read.host_condition import LiveLoad, read_live_load
 from oldhost_sync.user_errors import FAILED, WRONG, CliError
 
@@ -65,6 +64,8 @@ def plan(
     max_wait_s: Annotated[float, _figure("max_wait_s")] = _DEFAULT.max_wait_s,
     txn_per_lww: Annotated[int, _figure("txn_per_lww")] = _DEFAULT.txn_per_lww,
     early_send_s: Annotated[float, _figure("early_send_s")] = _DEFAULT.early_send_s,
+    emergency_promise_s: Annotated[float, _figure("emergency_promise_s")] = _DEFAULT.emergency_promise_s,
+    consistency_promise_h: Annotated[float, _figure("consistency_promise_h")] = _DEFAULT.consistency_promise_h,
     seed: Annotated[int, _figure("seed")] = _DEFAULT.seed,
     capacity: Annotated[
         bool, typer.Option("--capacity", help="Find the highest steady rate of this mix; takes some minutes.")
@@ -145,6 +146,7 @@ def figure_lines(found: Plan) -> list[Sequence[object]]:
     by_class = found.by_class
     counts = ", ".join(f"{cls.value} {by_class[cls]:,}" for cls in PriorityClass)
     outside, overall = found.emergencies_outside_ban_ms, found.emergencies_ms
+    promised = found.scenario.promises
     drained = span(found.drained_ms) if found.drained else f"not within {span(found.drained_ms)}"
     lines: list[Sequence[object]] = [
         ("changes", found.scenario.changes, counts if found.operations == found.scenario.changes else ""),
@@ -155,7 +157,7 @@ def figure_lines(found: Plan) -> list[Sequence[object]]:
         ),
         ("never sent (superseded)", found.superseded, ""),
         ("empty after", drained, f"{found.drained_ratio:.3f} × the oracle's {span(found.bounds.drained_ms)}"),
-        ("oldest change when applied", span(found.oldest_ms), "promise: 4 h"),
+        ("oldest change when applied", span(found.oldest_ms), f"promise: {promised.consistency}"),
         ("longest backlog", found.backlog_max, "operations"),
         (
             "OldHost busy",
@@ -165,12 +167,12 @@ def figure_lines(found: Plan) -> list[Sequence[object]]:
         (
             "EMERGENCY p50 / p99 / max",
             _quantiles(outside),
-            "promise: 30 s" + (", outside the ban" if overall != outside else ""),
+            f"promise: {promised.emergency}" + (", outside the ban" if overall != outside else ""),
         ),
     ]
     if overall != outside:
         lines.append(("  including the ban", _quantiles(overall), "none can reach OldHost during a ban"))
-    lines.append(("late emergencies", found.late_emergencies, f"of {len(overall):,}; promise: 30 s"))
+    lines.append(("late emergencies", found.late_emergencies, f"of {len(overall):,}; promise: {promised.emergency}"))
     if found.alerts:
         lines.append(
             ("alerts raised", sum(found.alerts.values()), ", ".join(f"{kind} {n}" for kind, n in found.alerts.items()))
@@ -183,11 +185,12 @@ def figure_lines(found: Plan) -> list[Sequence[object]]:
 
 
 def _dirty_line(found: Plan) -> Sequence[object]:
-    operations = CONSISTENCY_MS / max(found.scenario.latency_ms, 0.1)
+    promised = found.scenario.promises
+    operations = promised.consistency_ms / max(found.scenario.latency_ms, 0.1)
     return (
         f"all {found.scenario.units:,} units dirty at once",
         span(found.all_units_dirty_ms),
-        f"in 4 h OldHost takes {operations:,.0f} operations",
+        f"in {promised.consistency} OldHost takes {operations:,.0f} operations",
     )
 
 

@@ -24,6 +24,7 @@ from oldhost_sync.environment import database, settings
 from oldhost_sync.explanations import explain
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.plain_text import instant, quantity
+from oldhost_sync.policy.tuning import USUAL_PROMISES, Promises
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.engine import check_database, create_engine
@@ -57,6 +58,7 @@ class StatusFindings:
     alerts: list[RaisedAlert] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     situation: Situation | None = None
+    promises: Promises = USUAL_PROMISES
 
 
 def add_to(app: typer.Typer) -> None:
@@ -97,6 +99,7 @@ class StatusReader:
 
     def __init__(self, config: Settings) -> None:
         self._config = config
+        self._promises = config.of_host(config.host).promises
         self._engine: Engine | None = None
         self._writer = client(config)
 
@@ -104,7 +107,7 @@ class StatusReader:
         from oldhost_sync.api.situation_reader import Observation, observed, trouble_of
         from oldhost_sync.api.writer_link import problem_of
 
-        seen = StatusFindings(self._config.host)
+        seen = StatusFindings(self._config.host, promises=self._promises)
         condition: Observation[HostCondition] = Observation()
         writer: Observation[dict[str, Any]] = Observation()
         try:
@@ -121,7 +124,7 @@ class StatusReader:
         except WriterError as error:
             seen.troubles.append(str(explain(error)))
             writer = trouble_of(problem_of(error))
-        seen.situation = judge(observed(datetime.now(UTC), writer, condition))
+        seen.situation = judge(observed(datetime.now(UTC), writer, condition, self._promises))
         return seen
 
     def close(self) -> None:
@@ -170,7 +173,7 @@ def picture(seen: StatusFindings) -> Group:
     if seen.writer is not None:
         parts += [_lanes(seen.writer), rows("", ("writer", ""), _writer_lines(seen.writer))]
     if seen.database is not None:
-        parts.append(rows("", ("books", ""), _book_lines(seen.database)))
+        parts.append(rows("", ("books", ""), _book_lines(seen.database, seen.promises)))
     return Group(*[part for each in parts for part in (each, Text())][:-1])
 
 
@@ -257,7 +260,7 @@ def _forecast(writer: dict[str, Any]) -> str:
     return f"empty in {span(forecast['drain_ms'])}, oldest then {span(forecast['oldest_age_ms'])}"
 
 
-def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
+def _book_lines(database: dict[str, Any], promised: Promises) -> Sequence[tuple[str, object]]:
     books, ledger = database["books"], database["ledger"]
     lines = [(name.replace("_", " "), value) for name, value in books.items() if name != "balance"]
     lines.append(("balance", "yes" if books["balance"] else "NO: an invariant is broken, investigate at once"))
@@ -270,7 +273,7 @@ def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
     if late["incidents"]:
         incidents = quantity(late["incidents"], "incident")
         counted = f"{late['breaches']} in {incidents}, the longest {late['worst_ms'] / 1000:.0f} s"
-        lines.append(("emergencies over 30 s, last 30 days", counted))
+        lines.append((f"emergencies over {promised.emergency}, last 30 days", counted))
     if ledger is not None:
         lines.append(("ledger", f"next nonce {ledger['next_nonce']}, used up to {ledger['last_applied_nonce']}"))
         is_over = ledger["banned_until"] is None or ledger.get("ban_is_over", False)
@@ -306,4 +309,6 @@ async def _lines(config: Settings) -> list[ServedHost]:
         async def read(hosts: Sequence[str]) -> Mapping[str, HostCondition]:
             return await asyncio.to_thread(run_in_transaction, engine, partial(read_conditions, hosts=hosts))
 
-        return await HostList({name: link(config, name) for name in names}, read).lines(names)
+        return await HostList(
+            {name: link(config, name) for name in names}, read, lambda host: config.of_host(host).promises
+        ).lines(names)

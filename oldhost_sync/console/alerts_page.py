@@ -65,7 +65,7 @@ class AlertsPage(Page):
             closed=[each for each in shown if each.closed_at is not None],
             given=given,
             kinds=list(KINDS),
-            next_steps=next_steps(decision),
+            next_steps=next_steps(decision, self.console.dependencies.policy.promises),
             older=f"{ALERTS}?{more}" if more else None,
             may_close=may_close,
             webhook=self.console.webhook,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from oldhost_sync.policy.tuning import EMERGENCY_MS
+from oldhost_sync.policy.tuning import Promises
 from oldhost_sync.store.read.figures import RINGS, SeriesPoint
 
 WIDTH, HEIGHT = 600, 120
@@ -40,8 +40,8 @@ class Shade:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`top`: the value at the upper edge. `threshold`: the height of the promise, if it has one. `peak`: the greatest
-    value and when it was.
+    """`top`: the value at the upper edge. `threshold`: the height of `promised`, if something is promised. `peak`: the
+    greatest value and when it was.
     """
 
     title: str
@@ -50,6 +50,7 @@ class Chart:
     shades: list[Shade]
     top: float
     threshold: float | None
+    promised: float | None
     peak: tuple[float, datetime] | None
     begin: datetime
     end: datetime
@@ -58,7 +59,7 @@ class Chart:
 Value = Callable[[SeriesPoint], float | None]
 
 
-def draw(samples: Sequence[SeriesPoint], span: str, end: datetime) -> list[Chart]:
+def draw(samples: Sequence[SeriesPoint], span: str, end: datetime, promised: Promises) -> list[Chart]:
     """The three charts of `span` (a key of RINGS), up to `end`."""
     canvas = _Canvas(samples, span, end)
     per_minute = 60 / RINGS[span].step_s
@@ -85,7 +86,7 @@ def draw(samples: Sequence[SeriesPoint], span: str, end: datetime) -> list[Chart
             "Slowest emergency",
             "s",
             [("EMERGENCY", "took or has waited", lambda sample: sample.emergency_ms / 1000 or None)],
-            threshold=EMERGENCY_MS / 1000,
+            threshold=promised.emergency_ms / 1000,
         ),
     ]
 
@@ -122,6 +123,7 @@ class _Canvas:
             shades=self._shades(),
             top=top,
             threshold=None if threshold is None else self._y(threshold, top),
+            promised=threshold,
             peak=None if peak is None or not peak[0] else (peak[0], self._time(peak[1])),
             begin=self._begin,
             end=self._end,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from oldhost_sync.console.layout import Entry
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.rules.alert_kinds import KINDS, emergencies_that_waited
-from oldhost_sync.policy.tuning import EMERGENCY_MS
+from oldhost_sync.policy.tuning import Promises
 from oldhost_sync.store.read.halt import HaltDecision
 
 
@@ -16,8 +16,12 @@ def _entry(page: tuple[str, str]) -> Entry:
     return Entry(f"{PREFIX}/{address}", title)
 
 
-BROKEN = _entry(emergencies_that_waited("Emergencies that took longer than promised", EMERGENCY_MS))
 PAGES: dict[str, Entry] = {kind: _entry(about.page) for kind, about in KINDS.items() if about.page}
+
+
+def broken(promised: Promises) -> Entry:
+    """The emergencies that took longer than promised."""
+    return _entry(emergencies_that_waited("Emergencies that took longer than promised", promised.emergency_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,8 @@ class NextStep:
     page: Entry | None = None
 
 
-def next_steps(decision: HaltDecision | None) -> dict[str, NextStep]:
-    """`decision`: on the halt, if there is one that is not carried out yet."""
-    steps = {kind: NextStep(about.next_step, PAGES.get(kind)) for kind, about in KINDS.items()}
+def next_steps(decision: HaltDecision | None, promised: Promises) -> dict[str, NextStep]:
+    """`decision`: on the halt, if there is one that is not carried out yet. `promised`: for the host."""
+    pages = PAGES | {"emergency-late": _entry(emergencies_that_waited("The late emergencies", promised.warning_ms))}
+    steps = {kind: NextStep(about.next_step, pages.get(kind)) for kind, about in KINDS.items()}
     return steps | ({"halted": NextStep(f"Nothing to do: {decision.sentence}", PAGES["halted"])} if decision else {})

@@ -14,15 +14,13 @@ from oldhost_sync.api.situation import Tone, Word
 from oldhost_sync.api.situation_reader import Observation, Query, SituationReader, View
 from oldhost_sync.console.charts import draw
 from oldhost_sync.console.layout import Layout
-from oldhost_sync.console.next_steps import BROKEN, next_steps
+from oldhost_sync.console.next_steps import broken, next_steps
 from oldhost_sync.console.words import span
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.forecast.rates import RATES_OVER_MS
-from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.store.outbox.books import Books
 from oldhost_sync.store.read.figures import RINGS, SeriesPoint, read_series
 
-_PROMISE = "emergencies within 30 s"
 # Only an operator ends these, so their end can't be forecast.
 _ENDED_BY = {Word.HALTED: "decides about the halt", Word.PAUSED: "resumes"}
 
@@ -32,7 +30,8 @@ def forecast_emergencies(view: View) -> dict[str, str]:
     if view.writer is None:
         return {}
     tone, word, text = _forecast(view, view.writer)
-    return {"tone": tone, "word": word, "text": f"{_PROMISE}: {text}" if text else _PROMISE}
+    promise = f"emergencies within {view.promises.emergency}"
+    return {"tone": tone, "word": word, "text": f"{promise}: {text}" if text else promise}
 
 
 def _forecast(view: View, writer: dict[str, Any]) -> tuple[Tone, str, str]:
@@ -45,7 +44,7 @@ def _forecast(view: View, writer: dict[str, Any]) -> tuple[Tone, str, str]:
         if late:
             return Tone.BAD, "will break", f"{late_ones} even if {operator} now"
         return Tone.WARNING, "at risk", f"new ones wait until {operator}"
-    late_for_ms = writer["breaker"]["remaining_ms"] - EMERGENCY_MS
+    late_for_ms = writer["breaker"]["remaining_ms"] - view.promises.emergency_ms
     coming = f"any new one in the next {span(late_for_ms)}" if late_for_ms > 0 else ""
     if late:
         return Tone.BAD, "will break", late_ones + (f", and {coming}" if coming else "")
@@ -63,7 +62,6 @@ def _forecast(view: View, writer: dict[str, Any]) -> tuple[Tone, str, str]:
 NEXT_SHOWN = 10
 # Each is a template of its own in `parts`, and one element of the page.
 PARTS = ("banner", "alerts", "lanes", "flow", "forecast", "nonces", "books", "flight", "upcoming")
-_PROMISES_MS = dict.fromkeys(PriorityClass, CONSISTENCY_MS) | {PriorityClass.EMERGENCY: EMERGENCY_MS}
 
 
 class OverviewParts:
@@ -71,6 +69,7 @@ class OverviewParts:
 
     def __init__(self, dependencies: Dependencies, layout: Layout, clock: Callable[[], float] = time.monotonic) -> None:
         self._layout = layout
+        self._promises = dependencies.policy.promises
         self._situation_reader = SituationReader(dependencies)
         self._series = {span: SeriesCache(dependencies, span, clock) for span in RINGS}
         # By span and whether it is live: the samples, and the charts drawn from them.
@@ -97,7 +96,7 @@ class OverviewParts:
         of, drawn = self._drawn.get((span, live), (None, ""))
         if of is not sight:
             seen, at = sight
-            charts = draw(seen.value or (), span, at)
+            charts = draw(seen.value or (), span, at, self._promises)
             drawn = self._layout.part("charts", live=live, charts=charts, trouble=seen.trouble, is_empty=not seen.value)
             self._drawn[span, live] = sight, drawn
         return drawn
@@ -138,8 +137,8 @@ def figures(view: View) -> dict[str, Any]:
         "compression": _compression(view.status),
         "balances": _balances(view.status),
         "next_shown": NEXT_SHOWN,
-        "next_steps": next_steps(view.condition.decision if view.condition else None),
-        "broken": BROKEN,
+        "next_steps": next_steps(view.condition.decision if view.condition else None, view.promises),
+        "broken": broken(view.promises),
         "rates_over_ms": RATES_OVER_MS,
     }
 
@@ -150,7 +149,7 @@ def _lanes(view: View) -> list[dict[str, Any]]:
     return [
         {
             "name": cls.value,
-            "promise_ms": _PROMISES_MS[cls],
+            "promise_ms": view.promises.of(cls),
             "turns": turns[cls.value] / turns.total() if turns else None,
             **view.lanes.get(cls.value, {"depth": None, "oldest_age_ms": None}),
         }

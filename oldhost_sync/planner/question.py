@@ -102,6 +102,8 @@ def live_scenario(scenario: Scenario, policy: WriterPolicy, changes: Sequence[Ar
         max_wait_s=policy.max_wait_ms / 1000,
         txn_per_lww=policy.txn_per_lww,
         early_send_s=policy.early_send_ms / 1000,
+        emergency_promise_s=policy.emergency_ms / 1000,
+        consistency_promise_h=policy.consistency_ms / 3_600_000,
         **({"ban_at_s": 0.0, "ban_s": ban_left_ms / 1000} if ban_left_ms else {"ban_at_s": None}),
     )
 

@@ -21,7 +21,7 @@ from oldhost_sync.policy.machine.conditions import conditions
 from oldhost_sync.policy.machine.events import OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.queue.operations import PendingOperation
-from oldhost_sync.policy.tuning import CONSISTENCY_MS, WriterPolicy
+from oldhost_sync.policy.tuning import WriterPolicy
 
 SAMPLES_MAX = 240  # states over time; when there are more, every second one is dropped
 # After this many times the scenario's length, a backlog that has not drained is reported as not draining.
@@ -299,7 +299,7 @@ class _Rehearsal:
 
     def _is_over(self) -> bool:
         if self._steady_ms is not None:
-            return self._now_ms >= self._steady_ms or self._plan.oldest_ms > CONSISTENCY_MS
+            return self._now_ms >= self._steady_ms or self._plan.oldest_ms > self._plan.scenario.promises.consistency_ms
         return self._is_drained() or self._now_ms >= self._give_up_ms
 
     def _is_drained(self) -> bool:
@@ -314,6 +314,8 @@ def _machine(scenario: Scenario) -> Machine:
         txn_per_lww=scenario.txn_per_lww,
         ban_ms=round(scenario.ban_s * 1000),
         early_send_ms=round(scenario.early_send_s * 1000),
+        consistency_ms=scenario.promises.consistency_ms,
+        emergency_ms=scenario.promises.emergency_ms,
     )
     machine = Machine(policy, 0)
     machine.load.service_ms = max(scenario.latency_ms, 0.1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from random import Random
 
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, PriorityClass
+from oldhost_sync.policy.tuning import USUAL_PROMISES, Promises
 
 # Within an episode, a unit's next LWW change arrives after about this share of the debounce.
 EPISODE_GAP_IN_DEBOUNCES = 0.2
@@ -57,7 +58,13 @@ class Scenario:
     max_wait_s: float = 600.0
     txn_per_lww: int = 3
     early_send_s: float = 0.0
+    emergency_promise_s: float = USUAL_PROMISES.emergency_ms / 1000
+    consistency_promise_h: float = USUAL_PROMISES.consistency_ms / 3_600_000
     seed: int = 1
+
+    @property
+    def promises(self) -> Promises:
+        return Promises(round(self.consistency_promise_h * 3_600_000), round(self.emergency_promise_s * 1000))
 
     def __post_init__(self) -> None:
         for name, wrong, why in self._problems():
@@ -70,7 +77,7 @@ class Scenario:
         for name in ("emergency_share", "txn_share"):
             yield name, not 0 <= getattr(self, name) <= 1, "a share is from 0 to 1"
         yield "txn_share", self.emergency_share + self.txn_share > 1, "the sum with emergency_share is more than 1"
-        for name in ("duration_s", "burst_per_s", "ban_s"):
+        for name in ("duration_s", "burst_per_s", "ban_s", "emergency_promise_s", "consistency_promise_h"):
             yield name, not 0 < getattr(self, name) < FIGURE_MAX, "it must be more than 0"
         for name in ("latency_ms", "debounce_s", "early_send_s"):
             yield name, not 0 <= getattr(self, name) < FIGURE_MAX, "it can't be negative"
@@ -100,6 +107,8 @@ MEANINGS = {
     "max_wait_s": "The longest that newer changes of an LWW key can delay it",
     "txn_per_lww": "TXN turns to one LWW turn",
     "early_send_s": "How long a key must be quiet to be sent early to an idle OldHost; 0: never",
+    "emergency_promise_s": "How old an emergency may be when OldHost has it",
+    "consistency_promise_h": "How old any other change may be, in hours",
     "seed": "Seed of the random generator; another seed gives another day",
 }
 

@@ -14,7 +14,6 @@ from oldhost_sync.planner.plan import Plan, quantile
 from oldhost_sync.planner.rehearsal import Pace, rehearse
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
 from oldhost_sync.policy.changes import CoalescingKey, PriorityClass
-from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
 
 BEHIND_S = 3 * 3600.0
 TRIED_S = 6 * 3600.0
@@ -82,7 +81,9 @@ def try_rate(scenario: Scenario, per_s: float, pace: Pace | None = None) -> Trie
     third_ms = round(1000 * TRIED_S / 3)
     then, now = (_oldest(plan, third_ms * part, third_ms * (part + 1)) for part in (1, 2))
     grows = any(now[cls] > then[cls] * GROWTH_MAX + GROWTH_MS_MAX for cls in PriorityClass)
-    return Tried(per_s, plan.oldest_ms > CONSISTENCY_MS or p99_ms >= EMERGENCY_MS, grows, now)
+    promised = scenario.promises
+    breaks = plan.oldest_ms > promised.consistency_ms or p99_ms >= promised.emergency_ms
+    return Tried(per_s, breaks, grows, now)
 
 
 def _oldest(plan: Plan, from_ms: int, to_ms: int) -> dict[PriorityClass, int]:

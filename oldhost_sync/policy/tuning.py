@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oldhost_sync.policy.changes import PriorityClass
+
 # Urgent sends in flight, in addition to the ordinary ones: one on the wire, one at the socket.
 URGENT_SENDS_IN_FLIGHT_MAX = 2
 # Ordinary sends in flight: while one is on the wire, the next already waits at the socket. A third would only delay an
@@ -54,13 +56,9 @@ MOVED_AT_ONCE_MAX = 2_500
 # Up to this many waiting changes are carried into a new run, which takes them over in its first pass (some 0.12 s). If
 # there are more, the new run reads them again from MariaDB, page by page, while it sends.
 CARRIED_MAX = 25_000
-# The promises that the forecast checks: every change within four hours, an emergency within 30 s.
+# What is promised unless a host's settings say otherwise.
 CONSISTENCY_MS = 4 * 3_600_000
 EMERGENCY_MS = 30_000
-# A change of this age is sent before younger ones of the other lane: with turns of 3:1 the changes of one lane would
-# break the promise while those of the other are minutes old. A lower limit costs more operations, because keys would be
-# sent before they have coalesced.
-OLDEST_FIRST_MS = 3 * 3_600_000
 # Every third turn of a lane is for its oldest change, of whatever property; in the other turns the properties rotate.
 # Without it, the keys of a property with slightly more changes than others would get twice as old in the peak.
 OLDEST_TURN_EVERY = 3
@@ -68,10 +66,49 @@ OLDEST_TURN_EVERY = 3
 FIRST_SWEEP_MS = 60_000
 
 
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """How old a change, and an emergency, may be at most when the host has it."""
+
+    consistency_ms: int = CONSISTENCY_MS
+    emergency_ms: int = EMERGENCY_MS
+
+    def of(self, cls: PriorityClass) -> int:
+        """In ms."""
+        return self.emergency_ms if cls is PriorityClass.EMERGENCY else self.consistency_ms
+
+    @property
+    def warning_ms(self) -> int:
+        """An emergency of this age is late: people are told before the promise is broken."""
+        return self.emergency_ms // 2
+
+    @property
+    def oldest_first_ms(self) -> int:
+        """A change of this age is sent before younger ones of the other lane: with turns of 3:1 the changes of one lane
+        would break the promise while those of the other are minutes old. A lower limit costs more operations, because
+        keys would be sent before they have coalesced.
+        """
+        return self.consistency_ms * 3 // 4
+
+    @property
+    def consistency(self) -> str:
+        """In words."""
+        return f"{self.consistency_ms / 3_600_000:g} h"
+
+    @property
+    def emergency(self) -> str:
+        """In words."""
+        return f"{self.emergency_ms / 1000:g} s"
+
+
+USUAL_PROMISES = Promises()
+
+
 @dataclass
 class WriterPolicy:
     """Carried through continue-as-new, updated by `starter.py`. All times in ms. `early_send_ms`: while OldHost is
-    idle, an LWW key that has not changed for this long is sent before its debounce ends; 0: never.
+    idle, an LWW key that has not changed for this long is sent before its debounce ends; 0: never. The last two are the
+    `promises`.
     """
 
     debounce_ms: int = 120_000
@@ -81,3 +118,9 @@ class WriterPolicy:
     sweep_ms: int = 300_000
     probe_ms: int = 100_000
     early_send_ms: int = 0
+    consistency_ms: int = CONSISTENCY_MS
+    emergency_ms: int = EMERGENCY_MS
+
+    @property
+    def promises(self) -> Promises:
+        return Promises(self.consistency_ms, self.emergency_ms)

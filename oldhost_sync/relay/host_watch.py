@@ -17,6 +17,7 @@ from oldhost_sync.policy.forecast.rates import FateRates
 from oldhost_sync.policy.plain_text import quantity
 from oldhost_sync.policy.rules.conditions import Conditions, Fact
 from oldhost_sync.policy.rules.host_state import host_state
+from oldhost_sync.policy.tuning import USUAL_PROMISES, Promises
 from oldhost_sync.relay.duty import HostFailures, is_outage
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
@@ -53,7 +54,7 @@ SAMPLE_SECONDS = float(RINGS["1h"].step_s)
 class HostWatch:
     """Shows the hosts' figures (a duty, see `duty`): every ten seconds, or less often if polls would take more than a
     small share of the time. `owner` names this process in the leases. `troubles`: by "writer HOST", what is wrong with
-    each writer (see `watchdog`). `fate_rates`: what `promises` saw. `checks` get the figures.
+    each writer (see `watchdog`). `fate_rates`: what `PromiseWatch` saw. `checks` get the figures.
     """
 
     name = "looking at the hosts' figures"
@@ -67,6 +68,7 @@ class HostWatch:
     troubles: Callable[[], Mapping[str, str]]
     fate_rates: Mapping[str, FateRates]
     checks: HostChecks
+    promises: Callable[[str], Promises] = lambda _: USUAL_PROMISES
     monotonic: Callable[[], float] = time.monotonic
     _figures: Mapping[str, HostFigures] = field(default_factory=dict)
 
@@ -99,7 +101,7 @@ class HostWatch:
         rates = self.fate_rates.get(host) or FateRates(now)
         waiting = sum(lane.changes for lane in figures.waiting.values()) - figures.held
         drain_s, ratio = rates.drain_seconds(now, max(0, waiting)), rates.compression_ratio()
-        return ExportedHost(figures, state, drain_s, ratio, self.checks.imbalance(host))
+        return ExportedHost(figures, state, drain_s, ratio, self.checks.imbalance(host), self.promises(host))
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.forecast.rates import FateRates
 from oldhost_sync.policy.rules.conditions import Conditions, Fact
-from oldhost_sync.policy.rules.promise import CALM_MS, EMERGENCY_WARNING_MS, ClockSteps, Incident, Late, describe
-from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.policy.rules.promise import CALM_MS, ClockSteps, Incident, Late, describe
+from oldhost_sync.policy.tuning import USUAL_PROMISES, Promises
 from oldhost_sync.relay.duty import HostFailures
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
@@ -37,7 +37,7 @@ FATES_SECONDS = 10.0
 LATE_FATES_SECONDS = 3.0
 # A smaller step is clock drift, or the time that the query takes.
 STEP_SECONDS = 2.0
-# A time service keeps clocks within milliseconds; the promise for emergencies is 30 s.
+# A time service keeps clocks within milliseconds; a host's promise for emergencies is some 30 s.
 TOLD_SECONDS = 30.0
 # The end is told at a smaller difference, so that one that drifts around the limit is not told again and again.
 OVER_SECONDS = 15.0
@@ -90,7 +90,9 @@ class _Clock:
 
 @dataclass(eq=False)
 class PromiseWatch:
-    """A duty (see `duty`) for all hosts of `leaderships`; `owner` names this process in their leases."""
+    """A duty (see `duty`) for all hosts of `leaderships`; `owner` names this process in their leases. `promises`: what
+    is promised for each host.
+    """
 
     name = "watching the promise to emergencies"
     host = "all hosts"
@@ -100,6 +102,7 @@ class PromiseWatch:
     leaderships: Mapping[str, Leadership]
     conditions: Conditions
     owner: str
+    promises: Callable[[str], Promises] = lambda _: USUAL_PROMISES
     waits: AppliedWaits | None = None
     metrics: FateMetrics | None = None
     clocks: ClockDifference | None = None
@@ -158,7 +161,9 @@ class PromiseWatch:
         if self.waits and seen.waits is not None:
             self.waits.show(name, seen.waits)
             host.shown = True
-        self.conditions.found(name, LATE, None if seen.incident is None else _fact(seen.incident), now)
+        self.conditions.found(
+            name, LATE, None if seen.incident is None else _fact(seen.incident, self.promises(name)), now
+        )
         late = seen.is_late
         host.late = late or now < host.last_late_at + CALM_MS / 1000
         host.last_late_at = now if late else host.last_late_at
@@ -174,7 +179,8 @@ class PromiseWatch:
         waiting = late_emergencies.waiting_emergencies(connection, host) if current.emergencies else []
         seen = [fate.change_id for fate in fates] + [change.change_id for change in waiting]
         urgent = [fate for fate in fates if _is_urgent(fate)]
-        late = Late.of([state.steps.wait_ms(change.change_id, change.age_ms) for change in waiting])
+        waits_ms = [state.steps.wait_ms(change.change_id, change.age_ms) for change in waiting]
+        late = Late.of(waits_ms, self.promises(host))
         calm = now >= state.last_late_at + CALM_MS / 1000
         is_late, incident = self._keep(connection, host, urgent, late, waiting, calm=calm)
         return _Seen(fates, more, is_late, incident, max([state.newest_id, *seen]), waits)
@@ -183,12 +189,13 @@ class PromiseWatch:
         """Count fates after the commit, so that each counts once."""
         applied = sum(fate.outcome == "APPLIED" for fate in fates)
         self.fate_rates.setdefault(host, FateRates(now)).saw(now, len(fates), applied)
+        promised = self.promises(host)
         for fate in fates if self.metrics else ():
             assert self.metrics is not None
             self.metrics.fates.labels(host, fate.priority_class.value, fate.outcome).inc()
-            if _is_urgent(fate) and fate.took_ms > EMERGENCY_MS:
+            if _is_urgent(fate) and fate.took_ms > promised.emergency_ms:
                 self.metrics.breaches.labels(host, "emergency").inc()
-            if fate.outcome != "REFUSED" and fate.took_ms > CONSISTENCY_MS:
+            if fate.outcome != "REFUSED" and fate.took_ms > promised.consistency_ms:
                 self.metrics.breaches.labels(host, "consistency").inc()
 
     def _keep(
@@ -202,7 +209,8 @@ class PromiseWatch:
         calm: bool,
     ) -> tuple[bool, Incident | None]:
         """Keep the host's incident; returns whether an emergency is or was late, and the incident while it is open."""
-        ended = Late.of([fate.took_ms for fate in urgent])
+        promised = self.promises(host)
+        ended = Late.of([fate.took_ms for fate in urgent], promised)
         is_late = bool(ended.warned or late.warned)
         incident = late_emergencies.open_incident(connection, host)
         if incident is None and not is_late:
@@ -213,7 +221,7 @@ class PromiseWatch:
         waited_ms = (ended + late).worst_ms
         cause = _cause(connection, host, waited_ms, waiting) if is_late else ""
         if is_late and not cause:  # what was found when it began may be over, and no longer found
-            own = {fate.change_id for fate in urgent if fate.took_ms >= EMERGENCY_WARNING_MS}
+            own = {fate.change_id for fate in urgent if fate.took_ms >= promised.warning_ms}
             cause = incident.cause if incident is not None else no_fault(connection, host, waited_ms=waited_ms, own=own)
         after = (incident or Incident()).looked(ended, late, cause)
         if after != incident:
@@ -221,8 +229,8 @@ class PromiseWatch:
         return is_late, after
 
 
-def _fact(incident: Incident) -> Fact:
-    severity, why = describe(incident)
+def _fact(incident: Incident, promised: Promises) -> Fact:
+    severity, why = describe(incident, promised)
     return Fact(why, severity, count=incident.total.warned)
 
 

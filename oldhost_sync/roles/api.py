@@ -53,7 +53,7 @@ def build(settings: Settings) -> Dependencies:
         tokens=tokens[settings.host],
         database=Database(engine, hosts=len(hosts)),
         writer=writers[settings.host],
-        policy=temporal.writer_policy(settings.of_host(settings.host)),
+        policies=temporal.writer_policies(settings),
         tracer=role_tracer(settings, "api"),
         of_each_token=Quotas(settings.quota_requests, settings.quota_changes, settings.quota_emergencies),
         tokens_by_host=tokens,
@@ -75,21 +75,20 @@ def _tokens(settings: Settings, host: str) -> Tokens:
 
 def serve_others(app: FastAPI, home: Dependencies, settings: Settings) -> None:
     """Add the other hosts: an application for each, sharing the database connections."""
-    others = {host: create_app(of_other(home, settings, host), console_of(settings)) for host in settings.hosts()[1:]}
+    others = {host: create_app(of_other(home, host), console_of(settings)) for host in settings.hosts()[1:]}
     app.add_middleware(HostApps, home=settings.host, others=others)
     app.state.others = tuple(others.values())
     ends = [each.state.end_streams for each in (app, *others.values())]
     app.state.end_streams = partial(_end_all, ends)
 
 
-def of_other(home: Dependencies, settings: Settings, host: str) -> Dependencies:
+def of_other(home: Dependencies, host: str) -> Dependencies:
     """The dependencies of another host than SYNC_HOST."""
     return replace(
         home,
         host=host,
         tokens=home.tokens_by_host[host],
         writer=home.writers_by_host[host],
-        policy=temporal.writer_policy(settings.of_host(host)),
     )
 
 

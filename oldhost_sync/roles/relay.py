@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -115,15 +115,16 @@ async def _relay(
     watchdog = Watchdog(transactions["watch"], leaderships, writers, conditions, owner)
     waits, fates = AppliedWaits(registry), FateMetrics(registry)
     clocks = ClockDifference(metrics.clock_difference)
+    promised = cache(lambda host: settings.of_host(host).promises)
     promises = PromiseWatch(
-        transactions["promise"], leaderships, conditions, owner, waits=waits, metrics=fates, clocks=clocks
+        transactions["promise"], leaderships, conditions, owner, promised, waits=waits, metrics=fates, clocks=clocks
     )
     checks = HostChecks(transactions["checks"], leaderships, conditions)
     shown, fate_rates = HostMetrics(registry), promises.fate_rates
     watches: tuple[Duty, ...] = (
         watchdog,
         promises,
-        HostWatch(transactions["figures"], leaderships, owner, shown, watchdog.troubles, fate_rates, checks),
+        HostWatch(transactions["figures"], leaderships, owner, shown, watchdog.troubles, fate_rates, checks, promised),
         checks,
         FateWriter(transactions["fates"], settings.hosts()),
         LoadRecorder(transactions["load"], leaderships),

@@ -205,6 +205,8 @@ def writer_policy(of_host: HostSettings) -> WriterPolicy:
         sweep_ms=round(of_host.sweep_seconds * 1000),
         probe_ms=round(of_host.probe_seconds * 1000),
         early_send_ms=round((of_host.early_send_seconds or 0) * 1000),
+        consistency_ms=of_host.promises.consistency_ms,
+        emergency_ms=of_host.promises.emergency_ms,
     )
 
 

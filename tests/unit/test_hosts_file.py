@@ -15,6 +15,7 @@ from oldhost_sync.hosts_file import HOSTS_MAX
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import parse_proxy
 from oldhost_sync.policy.rules.conditions import Conditions
+from oldhost_sync.policy.tuning import Promises
 from oldhost_sync.relay.host_relay import relay_transactions
 from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.roles import api, worker
@@ -147,6 +148,7 @@ settle_seconds = inf
             "debounce_seconds = 601",
             "hosts.n.debounce_seconds: SYNC_MAX_WAIT_SECONDS is 600, less than",
         ),
+        ("consistency_hours = 0.1", "hosts.n.consistency_hours: SYNC_MAX_WAIT_SECONDS is 600, more than consistency_"),
         ('key_file = "k"', "hosts.n.key_file: key_file is set without cert_file"),
         ('cert_file = "c"', "hosts.n.cert_file: cert_file needs url to begin with https:// or tls://"),
         ('driver = "telex"', "hosts.n.driver: there is no driver telex: there are frame, http"),
@@ -253,6 +255,14 @@ def test_each_hosts_writer_and_session_have_its_own_timing(load: Load) -> None:
     assert (sessions.limits("south").settle_seconds, sessions.limits("oldhost").settle_seconds) == (10, 10)
 
 
+def test_each_host_has_its_own_promises(load: Load) -> None:
+    settings = load(PLAIN + "emergency_seconds = 10\nconsistency_hours = 1.5", emergency_seconds=20.0)
+    policies, home = writer_policies(settings), settings.of_host("oldhost").promises
+    assert policies("south").promises == settings.of_host("south").promises == Promises(5_400_000, 10_000)
+    assert policies("north").promises == home == Promises(14_400_000, 20_000)
+    assert (settings.of_host("south").promises.consistency, home.emergency) == ("1.5 h", "20 s")
+
+
 def test_a_worker_leaves_when_the_slowest_host_has_drained(load: Load) -> None:
     slowest = load(PLAIN).of_host("north")
     assert worker.drained_within_seconds(load(PLAIN)) == worker.session_limits(slowest).drained_within_seconds
@@ -272,8 +282,9 @@ def test_the_relay_signals_each_host_at_its_own_pace(load: Load) -> None:
 def test_the_api_plans_with_each_hosts_own_policy(load: Load) -> None:
     settings = load(PLAIN, database_url="mysql+pymysql://nobody@127.0.0.1:1/nothing")
     home = api.build(settings)
+    assert home.policies("north").debounce_ms == 5_000
     assert home.policy == writer_policy(settings.of_host("oldhost"))
-    assert api.of_other(home, settings, "north").planner.policy.debounce_ms == 5_000
+    assert api.of_other(home, "north").planner.policy.debounce_ms == 5_000
 
 
 def test_files_that_can_not_be_used_are_told_with_their_host(load: Load) -> None:

@@ -25,6 +25,7 @@ from oldhost_sync.api.requests import AnswerBody
 from oldhost_sync.api.situation import Situation, Word, judge
 from oldhost_sync.api.situation_reader import Observation, Query, observed
 from oldhost_sync.api.writer_link import WriterLink
+from oldhost_sync.policy.tuning import Promises
 from oldhost_sync.store.read.host_condition import HostCondition, read_condition
 from oldhost_sync.store.record import RECORD, described
 
@@ -90,12 +91,16 @@ class HostList:
     """The state of each host is that of its banner, from its writer and the database. All writers are asked at the same
     time, each with the timeout of a poll, so a list takes no longer than one page.
 
-    `writers`: by host. `read` gives the condition of each of some hosts; its errors are raised.
+    `writers`: by host. `read` gives the condition of each of some hosts; its errors are raised. `promises`: by host.
     """
 
     def __init__(
-        self, writers: Mapping[str, WriterLink], read: Callable[[Sequence[str]], Awaitable[Conditions]]
+        self,
+        writers: Mapping[str, WriterLink],
+        read: Callable[[Sequence[str]], Awaitable[Conditions]],
+        promises: Callable[[str], Promises],
     ) -> None:
+        self._promises = promises
         self._writers = {
             host: Query(partial(writer.query, "status"), "the writer does not answer in time")
             for host, writer in writers.items()
@@ -107,7 +112,11 @@ class HostList:
         conditions, *writers = await asyncio.gather(self._read(hosts), *(self._writers[host].see() for host in hosts))
         at = datetime.now(UTC)
         return [
-            _line(host, judge(observed(at, writer, Observation(conditions[host]))), conditions[host])
+            _line(
+                host,
+                judge(observed(at, writer, Observation(conditions[host]), self._promises(host))),
+                conditions[host],
+            )
             for host, writer in zip(hosts, writers, strict=True)
         ]
 
@@ -119,7 +128,7 @@ def list_of(dependencies: Dependencies) -> HostList:
     async def read(hosts: Sequence[str]) -> Conditions:
         return await dependencies.database.run(partial(read_conditions, hosts=hosts))
 
-    return HostList(writers, read)
+    return HostList(writers, read, lambda host: dependencies.policies(host).promises)
 
 
 def read_conditions(connection: Connection, hosts: Sequence[str]) -> Conditions:

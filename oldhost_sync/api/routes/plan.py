@@ -59,6 +59,12 @@ def wanted_plan(
     max_wait_s: Annotated[float, Field(ge=0, lt=FIGURE_MAX), DECIMAL, _figure("max_wait_s")] = _PEAK.max_wait_s,
     txn_per_lww: Annotated[int, Field(ge=1, le=CHANGES_MAX), WHOLE, _figure("txn_per_lww")] = _PEAK.txn_per_lww,
     early_send_s: Annotated[float, Field(ge=0, lt=FIGURE_MAX), DECIMAL, _figure("early_send_s")] = _PEAK.early_send_s,
+    emergency_promise_s: Annotated[
+        float, Field(gt=0, lt=FIGURE_MAX), DECIMAL, _figure("emergency_promise_s")
+    ] = _PEAK.emergency_promise_s,
+    consistency_promise_h: Annotated[
+        float, Field(gt=0, lt=FIGURE_MAX), DECIMAL, _figure("consistency_promise_h")
+    ] = _PEAK.consistency_promise_h,
     seed: Annotated[int, Field(ge=INTEGER_MIN, le=INTEGER_MAX), WHOLE, _figure("seed")] = _PEAK.seed,
 ) -> PlanRequest:
     """The plan that the query asks for. Raises a Problem that names an invalid parameter."""

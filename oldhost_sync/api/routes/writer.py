@@ -46,7 +46,7 @@ class EmergencyBreaches(AnswerBody):
     """How well the promise for emergencies was kept in the last 30 days."""
 
     incidents: int = Field(
-        description="How often emergencies were late, that is, took more than half of the promised 30 s"
+        description="How often emergencies were late, that is, took more than half of the promised time"
     )
     breaches: int = Field(description="Emergencies that took longer than promised")
     worst_ms: int = Field(description="The longest wait of a late emergency")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oldhost_sync.policy.queue.operations import Ages
-from oldhost_sync.policy.tuning import CONSISTENCY_MS, EMERGENCY_MS, OLDEST_FIRST_MS
+from oldhost_sync.policy.tuning import USUAL_PROMISES, Promises
 
 # This share is left for the other classes, however high the measured rate of emergencies: it is an average over
 # minutes, and a burst may already be over.
@@ -69,6 +69,7 @@ class Backlog:
     txn_per_lww: int
     sent_since_ms: int | None = None
     sent_urgent_ms: Sequence[int] = ()
+    promises: Promises = USUAL_PROMISES
 
 
 def make_forecast(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
@@ -76,7 +77,7 @@ def make_forecast(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast
     per_s = 1000.0 / max(backlog.service_ms, 0.1)
     rates = Rates.of(backlog, arrivals, per_s)
     emergency_ms, oldest_emergency_ms = _emergencies(backlog, now_ms)
-    walk = LaneWalk(backlog.txn.in_order(), backlog.lww.in_order(), rates, now_ms)
+    walk = LaneWalk(backlog.txn.in_order(), backlog.lww.in_order(), rates, now_ms, backlog.promises)
     walk.run()
     lanes_ms, lanes_age_ms = max(walk.txn.last_ms, walk.lww.last_ms), max(walk.txn.oldest_ms, walk.lww.oldest_ms)
     sent_age_ms = 0 if backlog.sent_since_ms is None else now_ms - backlog.sent_since_ms + backlog.blocked_ms
@@ -91,8 +92,8 @@ def make_forecast(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast
         drain_ms=drain_ms,
         oldest_age_ms=oldest_ms,
         emergency_ms=emergency_ms,
-        breaks_consistency=oldest_ms > CONSISTENCY_MS,
-        breaks_emergency=oldest_emergency_ms > EMERGENCY_MS,
+        breaks_consistency=oldest_ms > backlog.promises.consistency_ms,
+        breaks_emergency=oldest_emergency_ms > backlog.promises.emergency_ms,
         emergencies=backlog.emergencies + len(backlog.sent_urgent_ms),
         late_emergencies=_late_emergencies(backlog, now_ms),
     )
@@ -119,7 +120,8 @@ def _late_emergencies(backlog: Backlog, now_ms: int) -> int:
     sent = len(backlog.sent_urgent_ms)
     turns = [*zip(sorted(backlog.sent_urgent_ms), range(1, sent + 1), strict=True)]
     turns += [(first_ms, sent + position) for first_ms, position in backlog.urgent]
-    late = [begin_ms + position * backlog.service_ms - first_ms > EMERGENCY_MS for first_ms, position in turns]
+    promised_ms = backlog.promises.emergency_ms
+    late = [begin_ms + position * backlog.service_ms - first_ms > promised_ms for first_ms, position in turns]
     unseen = backlog.emergencies - len(backlog.urgent)
     return sum(late) + (unseen if unseen and late[-1] else 0)  # the rest are like the last one of the sample
 
@@ -187,9 +189,8 @@ class LaneWalk:
     """A walk over both lanes: by turns, but the older head first once one is too old to wait for its turn.
 
     Within a lane the walk is in order of age, although properties take turns. The last change is done at the same time
-    in both cases, and properties take no turns that would make a change three hours old, so the result for the promise
-    is the same. Only the oldest change of a property with many changes may get older than predicted, up to those three
-    hours.
+    in both cases, and properties take no turns that would make a change too old, so the result for the promise is
+    the same. Only the oldest change of a property with many changes may get older than predicted, up to that age.
 
     The walk is over cells of what waits (`ages`), not over changes. A step ends with a cell, or when the lanes' shares
     of OldHost's time change, so there are about as many steps as cells.
@@ -203,12 +204,13 @@ class LaneWalk:
         lww: Iterator[tuple[int, int, int]],
         rates: Rates,
         now_ms: int,
+        promises: Promises = USUAL_PROMISES,
     ) -> None:
         self.txn, self.lww = _LaneFront(txn, now_ms), _LaneFront(lww, now_ms)
         self._rates = rates
         self._at_s = rates.begin_s
         self._newcomers = rates.come
-        self._late_ms = OLDEST_FIRST_MS - now_ms  # late at second s: first + this <= 1000 s
+        self._late_ms = promises.oldest_first_ms - now_ms  # late at second s: first + this <= 1000 s
 
     def run(self) -> None:
         """Walk to the end of both lanes. Each then has `last_ms`, its end, and `oldest_ms`, its greatest age."""

@@ -15,7 +15,6 @@ from oldhost_sync.policy.queue.coalescer import Coalescer
 from oldhost_sync.policy.queue.operations import PendingOperation
 from oldhost_sync.policy.tuning import (
     CALM_MS,
-    CONSISTENCY_MS,
     DEBOUNCE_PER_LONG_SEND,
     DEBOUNCE_PER_SEND,
     FORECAST_MS,
@@ -27,6 +26,7 @@ from oldhost_sync.policy.tuning import (
     SEND_OPERATIONS_MAX,
     SERVICE_MS_DEFAULT,
     SHORT_SEND_FILL_MS,
+    WriterPolicy,
 )
 
 SMOOTHING = 0.2  # weight of the newest measurement
@@ -51,7 +51,7 @@ class LoadMonitor:
     when a ban begins (`update_soon`). `breaks`: by its name, the promise that will break, and why, as first seen.
     """
 
-    def __init__(self, now_ms: int, txn_per_lww: int, in_flight: Iterable[PendingOperation]) -> None:
+    def __init__(self, now_ms: int, policy: WriterPolicy, in_flight: Iterable[PendingOperation]) -> None:
         self.service_ms = SERVICE_MS_DEFAULT
         self.arrivals_per_s = 0.0
         self.applied_per_s = 0.0
@@ -64,7 +64,7 @@ class LoadMonitor:
         self._applied = 0
         self._by_class = dict.fromkeys(PriorityClass, 0)
         self._in_flight = in_flight
-        self._txn_per_lww = txn_per_lww
+        self._txn_per_lww, self._promises = policy.txn_per_lww, policy.promises
         self._late_since_ms: int | None = None
 
     def arrived(self, cls: PriorityClass, now_ms: int, *, is_new: bool = True) -> None:
@@ -109,16 +109,17 @@ class LoadMonitor:
         oldest_ms = found.oldest_age_ms or 0
         self._judge(
             "consistency",
-            _breaks(oldest_ms, CONSISTENCY_MS, is_seen="consistency" in self.breaks),
-            f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, and the oldest will be "
-            f"{oldest_ms / 3_600_000:.1f} h old when OldHost has it.",
+            _breaks(oldest_ms, self._promises.consistency_ms, is_seen="consistency" in self.breaks),
+            f"The {self._promises.consistency} promise will break: {len(coalescer.waiting)} operations wait, and the "
+            f"oldest will be {oldest_ms / 3_600_000:.1f} h old when OldHost has it.",
         )
         self._judge(
             "emergency",
             # Emergencies that wait because of a ban have an alert for that.
             self._lasts(late=not blocked_ms and found.breaks_emergency, now_ms=now_ms),
-            f"The 30 s promise for emergencies will break: {len(coalescer.lanes[PriorityClass.EMERGENCY])} wait, the "
-            f"last of them for {found.emergency_ms / 1000:.0f} s more.",
+            f"The {self._promises.emergency} promise for emergencies will break: "
+            f"{len(coalescer.lanes[PriorityClass.EMERGENCY])} wait, the last of them for "
+            f"{found.emergency_ms / 1000:.0f} s more.",
         )
 
     def _lasts(self, *, late: bool, now_ms: int) -> bool:
@@ -145,6 +146,7 @@ class LoadMonitor:
             sent_urgent_ms=[
                 entry.first_at_ms for entry in self._in_flight if entry.ref.priority_class is PriorityClass.EMERGENCY
             ],
+            promises=self._promises,
         )
         rates = self.rates
         arrivals = Arrivals(rates[PriorityClass.EMERGENCY], rates[PriorityClass.TXN], rates[PriorityClass.LWW])

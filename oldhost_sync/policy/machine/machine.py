@@ -105,13 +105,14 @@ class Machine:
             max_wait_ms=policy.max_wait_ms,
             txn_per_lww=policy.txn_per_lww,
             early_send_ms=policy.early_send_ms,
+            oldest_first_ms=policy.promises.oldest_first_ms,
         )
         self.in_flight = InFlight()
         self.link = HostLink(policy.ban_ms)
         self.session, self.breaker = self.link.session, self.link.breaker
         self.loading = Rebuild(Part.EMERGENCIES)
         self.sweeping = SweepState(policy.sweep_ms)
-        self.load = LoadMonitor(now_ms, policy.txn_per_lww, self.in_flight)
+        self.load = LoadMonitor(now_ms, policy, self.in_flight)
         self.progress = Progress(now_ms)
         self.lost_answers = LostAnswers()
         self.outcomes = Outcomes(

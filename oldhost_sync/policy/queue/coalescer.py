@@ -17,7 +17,7 @@ from itertools import islice
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
 from oldhost_sync.policy.queue.lanes import DebouncedKeys, Lane, Turns, WeightedRoundRobin
 from oldhost_sync.policy.queue.operations import Ages, LaneItem, PendingOperation
-from oldhost_sync.policy.tuning import MOVED_AT_ONCE_MAX, SEND_OPERATIONS_MAX
+from oldhost_sync.policy.tuning import MOVED_AT_ONCE_MAX, SEND_OPERATIONS_MAX, USUAL_PROMISES
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 
@@ -76,6 +76,7 @@ class Coalescer:
         txn_per_lww: int,
         txn_run: int = 0,
         early_send_ms: int = 0,
+        oldest_first_ms: int = USUAL_PROMISES.oldest_first_ms,
     ) -> None:
         self.released: dict[EntityKey, None] = {}
         self.decided = DecidedLetters()
@@ -90,7 +91,7 @@ class Coalescer:
         self._flushed: dict[int, int] = {}  # debounced changes whose debounce was ended early, and when
         self.ages = {cls: Ages() for cls in PriorityClass}
         self.lanes = {cls: Lane(by_property=cls is not _EMERGENCY) for cls in (_EMERGENCY, _TXN, _LWW)}
-        self.turns = Turns(self.lanes, WeightedRoundRobin(txn_per_lww, txn_run), self.waiting)
+        self.turns = Turns(self.lanes, WeightedRoundRobin(txn_per_lww, txn_run), self.waiting, oldest_first_ms)
 
     # ------------------------------------------------------------------------------------------------------- coming in
 
@@ -416,6 +417,7 @@ def upcoming(coalescer: Coalescer, count: int, now_ms: int = 0, service_ms: floa
         max_wait_ms=0,
         txn_per_lww=coalescer.turns.robin.txn_per_lww,
         txn_run=coalescer.turns.robin.txn_run,
+        oldest_first_ms=coalescer.turns.oldest_first_ms,
     )
     for cls, lane in rehearsal.lanes.items():
         lane.follow(coalescer.lanes[cls])

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
 from oldhost_sync.policy.queue.operations import LaneItem, PendingOperation
-from oldhost_sync.policy.tuning import OLDEST_FIRST_MS, OLDEST_TURN_EVERY
+from oldhost_sync.policy.tuning import OLDEST_TURN_EVERY
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 
@@ -362,8 +362,8 @@ class WeightedRoundRobin:
 class Turns:
     """Choose the lane that sends next and its head, and count the turn for the class and property that it served.
 
-    `waiting`: all that waits, by change id. `elsewhere`: how many operations wait outside these lanes, if these hold
-    only some of them (`upcoming`).
+    `waiting`: all that waits, by change id. `oldest_first_ms`: see `Promises`. `elsewhere`: how many operations wait
+    outside these lanes, if these hold only some of them (`upcoming`).
     """
 
     def __init__(
@@ -371,10 +371,12 @@ class Turns:
         lanes: Mapping[PriorityClass, Lane],
         robin: WeightedRoundRobin,
         waiting: Mapping[int, PendingOperation],
+        oldest_first_ms: int,
     ) -> None:
         self._lanes = lanes
         self.robin = robin
         self._waiting = waiting
+        self.oldest_first_ms = oldest_first_ms
         self.elsewhere = 0
 
     def next(self, now_ms: int, service_ms: float) -> tuple[PriorityClass, LaneHead] | None:
@@ -384,13 +386,13 @@ class Turns:
             emergency=heads[_EMERGENCY] is not None,
             txn=heads[_TXN] is not None,
             lww=heads[_LWW] is not None,
-            oldest=too_old_for_turns(self._first_ms(heads[_TXN]), self._first_ms(heads[_LWW]), now_ms),
+            oldest=self._too_old_for_turns(self._first_ms(heads[_TXN]), self._first_ms(heads[_LWW]), now_ms),
         )
         if turn is None or (oldest := heads[turn]) is None:
             return None
         lane = self._lanes[turn]
         waiting_ms = service_ms * (self.elsewhere + self.waiting)
-        takes_turns = properties_take_turns(self._waiting[oldest[1]].first_at_ms, waiting_ms, now_ms)
+        takes_turns = self._properties_take_turns(self._waiting[oldest[1]].first_at_ms, waiting_ms, now_ms)
         head = lane.head() if takes_turns else oldest
         assert head is not None, "a lane with an oldest head has no next head"
         lane.charge(head[0])
@@ -404,18 +406,16 @@ class Turns:
     def _first_ms(self, head: LaneHead | None) -> int | None:
         return None if head is None else self._waiting[head[1]].first_at_ms
 
+    def _too_old_for_turns(self, txn_ms: int | None, lww_ms: int | None, now_ms: int) -> PriorityClass | None:
+        """The class with the older head, if that is too old to wait for its turn. `txn_ms`, `lww_ms`: when each head
+        began to wait; None: no head.
+        """
+        if txn_ms is None or lww_ms is None or now_ms - min(txn_ms, lww_ms) < self.oldest_first_ms:
+            return None
+        return PriorityClass.TXN if txn_ms <= lww_ms else PriorityClass.LWW
 
-def too_old_for_turns(txn_ms: int | None, lww_ms: int | None, now_ms: int) -> PriorityClass | None:
-    """The class with the older head, if that is too old to wait for its turn. `txn_ms`, `lww_ms`: when each head began
-    to wait; None: no head.
-    """
-    if txn_ms is None or lww_ms is None or now_ms - min(txn_ms, lww_ms) < OLDEST_FIRST_MS:
-        return None
-    return PriorityClass.TXN if txn_ms <= lww_ms else PriorityClass.LWW
-
-
-def properties_take_turns(first_ms: int, waiting_ms: float, now_ms: int) -> bool:
-    """Whether the properties of a lane may take turns: its oldest change, waiting from `first_ms` on, would not get too
-    old even if it were sent last. `waiting_ms`: how long OldHost takes for all that waits.
-    """
-    return now_ms - first_ms + waiting_ms < OLDEST_FIRST_MS
+    def _properties_take_turns(self, first_ms: int, waiting_ms: float, now_ms: int) -> bool:
+        """Whether the properties of a lane may take turns: its oldest change, waiting from `first_ms` on, would not get
+        too old even if it were sent last. `waiting_ms`: how long OldHost takes for all that waits.
+        """
+        return now_ms - first_ms + waiting_ms < self.oldest_first_ms

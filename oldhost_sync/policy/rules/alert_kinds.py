@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from oldhost_sync.policy.rules.promise import EMERGENCY_WARNING_MS
-from oldhost_sync.policy.tuning import FORECAST_MS, NO_PROGRESS_MS
+from oldhost_sync.policy.tuning import FORECAST_MS, NO_PROGRESS_MS, USUAL_PROMISES
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[str, ...] = get_args(Severity)
@@ -87,8 +86,8 @@ class AlertKind:
 
     `next_step` is prose; `command` is the terminal command for it, and `page` the title and the address of the
     console's page. `opens_after_s`: how long it must be so (see `conditions`; the writer's machine counts by
-    itself). What delays emergencies opens within the 30 s that are promised for them. `rules`: how Prometheus sees
-    it.
+    itself). What delays emergencies opens within the 30 s that are usually promised for them. `rules`: how Prometheus
+    sees it.
     """
 
     severity: Severity
@@ -143,16 +142,16 @@ KINDS: dict[str, AlertKind] = {
     ),
     "emergency-late": AlertKind(
         "critical",
-        "Emergencies have had no fate for half of the promised 30 s (warning) or for all of it (critical).",
+        "Emergencies have had no fate for half of the promised time (warning) or for all of it (critical).",
         "Call the people who reported them; then fix the cause that the message names.",
         "no emergency was late in the last 30 s",
         command="oldhost-sync find UNIT",
-        page=emergencies_that_waited("The late emergencies", EMERGENCY_WARNING_MS),
+        page=emergencies_that_waited("The late emergencies", USUAL_PROMISES.warning_ms),
         rules=(
             MetricRule(
                 "EmergencyLate",
-                'oldhost_sync_oldest_waiting_seconds{priority_class="EMERGENCY"} > 30',
-                "An emergency has waited for {{ $labels.host }} longer than the promised 30 s.",
+                'oldhost_sync_oldest_waiting_seconds{priority_class="EMERGENCY"} > oldhost_sync_promised_seconds',
+                "An emergency has waited for {{ $labels.host }} longer than promised.",
             ),
             MetricRule(
                 "PromiseBroken",
@@ -356,9 +355,9 @@ KINDS: dict[str, AlertKind] = {
         rules=(
             MetricRule(
                 "ConsistencyAtRisk",
-                'oldhost_sync_oldest_waiting_seconds{priority_class=~"TXN|LWW"} > 10800',
+                'oldhost_sync_oldest_waiting_seconds{priority_class=~"TXN|LWW"} > 0.75 * oldhost_sync_promised_seconds',
                 "A {{ $labels.priority_class }} change has waited for {{ $labels.host }} for three "
-                "of the promised four hours.",
+                "quarters of the promised time.",
                 severity="warning",
             ),
         ),

@@ -12,10 +12,9 @@ from itertools import accumulate
 from typing import Literal
 
 from oldhost_sync.policy.plain_text import quantity
-from oldhost_sync.policy.tuning import EMERGENCY_MS
+from oldhost_sync.policy.tuning import Promises
 
-EMERGENCY_WARNING_MS = EMERGENCY_MS // 2
-# Upper bounds of the histogram from accepted to applied.
+# Upper bounds of the histogram from accepted to applied, the same for all hosts.
 APPLIED_BOUNDS_MS = (
     250,
     500,
@@ -23,8 +22,8 @@ APPLIED_BOUNDS_MS = (
     2000,
     5000,
     10_000,
-    EMERGENCY_WARNING_MS,
-    EMERGENCY_MS,
+    15_000,
+    30_000,
     60_000,
     300_000,
     900_000,
@@ -47,9 +46,9 @@ class Late:
     worst_ms: int = 0
 
     @classmethod
-    def of(cls, waits_ms: Sequence[int]) -> Late:
-        late = [wait for wait in waits_ms if wait >= EMERGENCY_WARNING_MS]
-        return cls(len(late), sum(wait >= EMERGENCY_MS for wait in late), max(late, default=0))
+    def of(cls, waits_ms: Sequence[int], promised: Promises) -> Late:
+        late = [wait for wait in waits_ms if wait >= promised.warning_ms]
+        return cls(len(late), sum(wait >= promised.emergency_ms for wait in late), max(late, default=0))
 
     def __add__(self, other: Late) -> Late:
         return Late(self.warned + other.warned, self.breached + other.breached, max(self.worst_ms, other.worst_ms))
@@ -107,13 +106,13 @@ class ClockSteps:
         return list(accumulate((step.ms for step in self.steps if change_id <= step.last_id), initial=0))
 
 
-def describe(incident: Incident) -> tuple[Literal["warning", "critical"], str]:
+def describe(incident: Incident, promised: Promises) -> tuple[Literal["warning", "critical"], str]:
     """The severity and the message."""
     total, waiting = incident.total, incident.waiting
     late, than = (
-        (total.breached, f"the promised {EMERGENCY_MS // 1000} s")
+        (total.breached, f"the promised {promised.emergency}")
         if total.breached
-        else (total.warned, f"{EMERGENCY_WARNING_MS // 1000} s")
+        else (total.warned, f"{promised.warning_ms / 1000:g} s")
     )
     waited = f"{quantity(late, 'emergency', 'emergencies')} waited longer than {than}"
     still = f"{waiting.warned} still wait{'s' * (waiting.warned == 1)}" if waiting.warned else "none waits any more"

@@ -13,9 +13,10 @@ from sqlalchemy import Engine, text
 from oldhost_sync.api import http_limits
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console import dead_letters_page
-from oldhost_sync.console.next_steps import BROKEN
+from oldhost_sync.console.next_steps import broken
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.tuning import USUAL_PROMISES
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import class_of
@@ -132,8 +133,8 @@ def test_the_overview_leads_to_the_emergencies_that_took_too_long(vera: httpx.Cl
             id=change_id,
             s=seconds,
         )
-    assert str(escape(BROKEN.path)) in page(vera, "")
-    shown = vera.get(BROKEN.path).text
+    assert str(escape(broken(USUAL_PROMISES).path)) in page(vera, "")
+    shown = vera.get(broken(USUAL_PROMISES).path).text
     assert (f'/changes/{late}"' in shown, f'/changes/{in_time}"' in shown) == (True, False)
     assert "waiting</span>" in shown
 

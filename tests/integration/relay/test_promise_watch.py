@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.rules.conditions import Conditions
+from oldhost_sync.policy.tuning import Promises
 from oldhost_sync.relay.conditions import ConditionKeeper
 from oldhost_sync.relay.duty import HostsFailed
 from oldhost_sync.relay.leadership import Leadership
@@ -92,6 +93,26 @@ def test_emergencies_in_time_make_no_incident(stage: Stage, engine: Engine) -> N
     emergency(engine, 14)
     stage.looks(0, 1)
     assert (alerts(engine), incidents(engine)) == ([], [])
+
+
+def test_each_host_is_watched_by_its_own_promise(stage: Stage, engine: Engine) -> None:
+    stage.watch.promises = lambda host: Promises(consistency_ms=60_000, emergency_ms=6_000 if host == HOST else 1)
+    emergency(engine, 4)
+    stage.looks(0, 1)
+    (alert,) = alerts(engine)
+    assert (alert["severity"], "waited longer than 3 s" in alert["message"]) == ("warning", True)
+    change_id = emergency(engine, 61, "v")
+    end(engine, change_id)
+    stage.looks(2, 13)
+    (alert,) = alerts(engine)
+    assert "waited longer than the promised 6 s" in alert["message"]
+    count = {
+        promise: stage.registry.get_sample_value(
+            "oldhost_sync_promise_breaches_total", {"host": HOST, "promise": promise}
+        )
+        for promise in ("emergency", "consistency")
+    }
+    assert count == {"emergency": 1, "consistency": 1}
 
 
 def test_late_emergencies_are_one_alert_that_gets_critical_and_closes_after_a_calm_while(

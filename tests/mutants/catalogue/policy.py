@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         "nobody watches the promise to emergencies",
-        (Patch("oldhost_sync/policy/rules/promise.py", "if wait >= EMERGENCY_WARNING_MS]", "if wait < 0]"),),
+        (Patch("oldhost_sync/policy/rules/promise.py", "if wait >= promised.warning_ms]", "if wait < 0]"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -136,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "properties take turns that the oldest change can't afford",
-        (Patch(TURNS, "now_ms - first_ms + waiting_ms < OLDEST_FIRST_MS", "now_ms - first_ms < OLDEST_FIRST_MS"),),
+        (Patch(TURNS, "now_ms - first_ms + waiting_ms < self.oldest_first_ms", "now_ms - first_ms < self.oldest_first_ms"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -146,7 +146,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is too old is forecast as if it had turns only",
-        (Patch("oldhost_sync/policy/forecast/forecast.py", "OLDEST_FIRST_MS - now_ms", "100 * OLDEST_FIRST_MS - now_ms"),),
+        (Patch("oldhost_sync/policy/forecast/forecast.py", "promises.oldest_first_ms - now_ms", "100 * promises.oldest_first_ms - now_ms"),),
         levels=(UNIT,),
     ),
     Mutant(

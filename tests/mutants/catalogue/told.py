@@ -90,12 +90,12 @@ MUTANTS = (
     ),
     Mutant(
         "the list of hosts asks no writer",
-        (Patch("oldhost_sync/api/routes/hosts.py", "observed(at, writer, Observation(conditions[host]))", "observed(at, Observation(), Observation(conditions[host]))"),),
+        (Patch("oldhost_sync/api/routes/hosts.py", "observed(at, writer, Observation(conditions[host])", "observed(at, Observation(), Observation(conditions[host])"),),
         levels=(ONE_JUDGEMENT,),
     ),
     Mutant(
         "status says what the writer says of itself",
-        (Patch("oldhost_sync/cli/status.py", "judge(observed(datetime.now(UTC), writer, condition))", "judge(observed(datetime.now(UTC), writer, Observation()))"),),
+        (Patch("oldhost_sync/cli/status.py", "judge(observed(datetime.now(UTC), writer, condition,", "judge(observed(datetime.now(UTC), writer, Observation(),"),),
         levels=(ONE_JUDGEMENT,),
     ),
     Mutant(

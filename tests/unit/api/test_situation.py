@@ -11,6 +11,7 @@ import pytest
 from oldhost_sync.api.situation import Observations, Tone, Word, judge
 from oldhost_sync.policy.machine.progress import STATES
 from oldhost_sync.policy.rules.alert_kinds import KINDS
+from oldhost_sync.policy.tuning import Promises
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.audit import AuditEntry
 from oldhost_sync.store.read.halt import HaltDecision
@@ -68,6 +69,14 @@ def test_a_new_mapping_offers_a_resync_unless_there_is_something_worse() -> None
     assert "request a resync" in offered.next_step
     worse = judge(Observations(NOW, a_writer(), condition=a_condition("mapping-changed", "no-relay")))
     assert "no-relay" in worse.next_step
+
+
+@pytest.mark.parametrize(("breaks", "why"), [("emergency", "takes in 5 s."), ("consistency", "the promised 1 h.")])
+def test_what_will_be_late_is_told_by_the_hosts_promise(breaks: str, why: str) -> None:
+    forecast = {"breaks_emergency": False, "breaks_consistency": False, f"breaks_{breaks}": True}
+    promised = Promises(consistency_ms=3_600_000, emergency_ms=5_000)
+    said = judge(Observations(NOW, a_writer(forecast=forecast), condition=a_condition(), promises=promised))
+    assert (said.word, why in said.why) == (Word.AT_RISK, True)
 
 
 def test_it_sends_since_its_session_was_opened() -> None:

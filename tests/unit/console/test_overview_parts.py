@@ -15,6 +15,7 @@ from oldhost_sync.api.situation_reader import View
 from oldhost_sync.console import overview_parts
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.overview_parts import PARTS, OverviewParts
+from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.store.read.figures import RINGS
 
 AT = datetime(2026, 11, 22, 3, tzinfo=UTC)
@@ -27,7 +28,9 @@ class Stage:
         self.now = 0.0
         self.rendered: list[str] = []
         self.drawn = 0
-        dependencies = SimpleNamespace(host="h", database=self, writer=None, books=SimpleNamespace(read=None))
+        dependencies = SimpleNamespace(
+            host="h", database=self, writer=None, books=SimpleNamespace(read=None), policy=WriterPolicy()
+        )
         self.overview = OverviewParts(cast(Dependencies, dependencies), cast(Layout, self), lambda: self.now)
         monkeypatch.setattr(overview_parts, "draw", self._draw)
         monkeypatch.setattr(self.overview._situation_reader, "read", self._look)

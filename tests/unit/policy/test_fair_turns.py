@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
+from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.queue.coalescer import upcoming
 from oldhost_sync.policy.queue.lanes import Rotation
-from oldhost_sync.policy.tuning import OLDEST_FIRST_MS, OLDEST_TURN_EVERY
+from oldhost_sync.policy.tuning import OLDEST_TURN_EVERY, USUAL_PROMISES, Promises, WriterPolicy
 from tests.unit.policy.test_coalescer import HOUR_S, Room, at
 
 EMERGENCY, TXN, LWW = PriorityClass.EMERGENCY, PriorityClass.TXN, PriorityClass.LWW
@@ -110,7 +111,15 @@ def test_at_three_hours_the_oldest_of_the_lane_goes_first(room: Room) -> None:
     assert room.all(3 * HOUR_S)[:11] == list(range(1, 12))
 
 
-@pytest.mark.parametrize(("service_ms", "takes_turns"), [(400.0, True), (OLDEST_FIRST_MS / 9, False)])
+def test_where_an_hour_is_promised_the_oldest_goes_first_at_three_quarters_of_it(room: Room) -> None:
+    room.turns.oldest_first_ms = Promises(consistency_ms=3_600_000).oldest_first_ms
+    storm(room)
+    room.arrive(*[change(number, "B", seconds=30 * 60) for number in range(20, 24)], seconds=30 * 60)
+    assert room.all(46 * 60)[:11] == list(range(1, 12))
+    assert Machine(WriterPolicy(consistency_ms=3_600_000), 0).coalescer.turns.oldest_first_ms == 2_700_000
+
+
+@pytest.mark.parametrize(("service_ms", "takes_turns"), [(400.0, True), (USUAL_PROMISES.oldest_first_ms / 9, False)])
 def test_properties_take_turns_while_the_oldest_can_go_last_and_be_in_time(
     room: Room, service_ms: float, takes_turns: bool
 ) -> None:
@@ -124,7 +133,9 @@ def test_what_waits_in_the_other_lane_counts_as_well(room: Room) -> None:
     storm(room, LWW, 1, 9)
     room.fall_due(at(120))
     room.arrive(*[change(number, "A") for number in range(21, 60)], change(60, "B"))
-    assert [entry.ref.change_id for _ in range(3) for entry in room.take(at(120), OLDEST_FIRST_MS / 45)] == [21, 22, 23]
+    assert [
+        entry.ref.change_id for _ in range(3) for entry in room.take(at(120), USUAL_PROMISES.oldest_first_ms / 45)
+    ] == [21, 22, 23]
 
 
 def test_a_coalescer_that_is_loaded_takes_the_same_turns(room: Room) -> None:

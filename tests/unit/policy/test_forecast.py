@@ -22,8 +22,8 @@ from tests.unit.policy.play import START_MS
 BAN_MS = 900_000
 
 
-def machine_with(*refs: ChangeRef) -> Machine:
-    machine = Machine(WriterPolicy(), START_MS)
+def machine_with(*refs: ChangeRef, policy: WriterPolicy | None = None) -> Machine:
+    machine = Machine(policy or WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
     machine.decide(START_MS)
     machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
@@ -83,6 +83,35 @@ def test_a_ban_that_will_break_the_four_hours_is_told_when_it_begins() -> None:
     machine.opening_ended(OpeningPostponed(BAN_MS, "ban"), START_MS + FORECAST_MS + 1)
     (alert,) = told(machine, START_MS + FORECAST_MS + 1)
     assert alert.cause == "forecast:consistency"
+
+
+PROMISED = WriterPolicy(consistency_ms=3_600_000, emergency_ms=5_000)
+
+
+def test_a_host_s_own_promises_are_foretold() -> None:
+    refs = [change(1, PriorityClass.LWW, age_ms=3_600_000), *(change(n, PriorityClass.EMERGENCY) for n in range(2, 16))]
+    usual, own = (machine_with(*refs, policy=policy) for policy in (WriterPolicy(), PROMISED))
+    found = [each.load.forecast(each.coalescer, 0, START_MS) for each in (usual, own)]
+    assert [(each.breaks_consistency, each.breaks_emergency, each.late_emergencies) for each in found] == [
+        (False, False, 0),
+        (True, True, 2),
+    ]
+    own.load.update(own.coalescer, 0, START_MS)
+    own.load.update(own.coalescer, 0, START_MS + FORECAST_MS)
+    assert [why.partition(" will")[0] for why in own.load.breaks.values()] == [
+        "The 1 h promise",
+        "The 5 s promise for emergencies",
+    ]
+
+
+def test_a_plan_from_now_has_the_hosts_promises() -> None:
+    refs = [change(n, PriorityClass.EMERGENCY, age_ms=1_000) for n in range(1, 21)]
+    changes = live_arrivals(refs, [], START_MS)
+    plan = rehearse(live_scenario(Scenario(ban_at_s=0.0, ban_s=0.001), PROMISED, changes, 1), changes=changes)
+    assert list(dict(plan.promises())) == ["drains", "consistency within 1 h", "every emergency within 5 s"]
+    assert 0 < plan.late_emergencies < 20
+    usual = rehearse(live_scenario(Scenario(), WriterPolicy(), changes, 1), changes=changes)
+    assert usual.late_emergencies == 0
 
 
 def test_what_arrives_in_a_ban_is_part_of_what_it_leaves_behind() -> None:

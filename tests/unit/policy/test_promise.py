@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.rules.promise import STEPS_MAX, ClockSteps, Incident, Late, describe
+from oldhost_sync.policy.tuning import USUAL_PROMISES, Promises
 
 NONE = Late()
 
 
 def test_late_is_half_of_the_promise_and_a_breach_is_all_of_it() -> None:
-    assert Late.of([14_999]) == Late()
-    assert Late.of([14_999, 15_000, 29_999, 30_000, 70_000]) == Late(4, 2, 70_000)
+    assert Late.of([14_999], USUAL_PROMISES) == Late()
+    assert Late.of([14_999, 15_000, 29_999, 30_000, 70_000], USUAL_PROMISES) == Late(4, 2, 70_000)
 
 
 def test_each_late_emergency_counts_once_however_often_it_was_seen() -> None:
@@ -31,20 +32,30 @@ def test_the_last_known_cause_stays_when_none_waits_any_more() -> None:
     assert Incident().looked(NONE, Late(1, 0, 16_000), "a ban").looked(NONE, NONE, "").cause == "a ban"
 
 
+def test_a_host_may_promise_something_else() -> None:
+    promised = Promises(emergency_ms=5_000)
+    assert Late.of([2_499, 2_500, 4_999, 5_000], promised) == Late(3, 1, 5_000)
+    late = Incident().looked(NONE, Late.of([3_000], promised), "a ban")
+    assert describe(late, promised)[1].startswith("1 emergency waited longer than 2.5 s")
+    assert "the promised 5 s" in describe(late.looked(NONE, Late.of([5_000], promised), "a ban"), promised)[1]
+
+
 def test_an_incident_is_a_warning_until_the_promise_is_broken() -> None:
     warned = Incident().looked(NONE, Late(3, 0, 20_000), "OldHost has banned us")
-    assert describe(warned) == (
+    assert describe(warned, USUAL_PROMISES) == (
         "warning",
         "3 emergencies waited longer than 15 s (the longest 20 s); 3 still wait. Cause: OldHost has banned us.",
     )
-    assert describe(warned.looked(NONE, Late(3, 1, 31_000), "a ban"))[0] == "critical"
+    assert describe(warned.looked(NONE, Late(3, 1, 31_000), "a ban"), USUAL_PROMISES)[0] == "critical"
 
 
 def test_one_that_was_late_is_told_of_in_words_that_fit() -> None:
     waits = Incident().looked(NONE, Late(1, 1, 31_000), "a ban")
-    assert describe(waits)[1].startswith("1 emergency waited longer than the promised 30 s")
-    assert "; 1 still waits. Cause: a ban" in describe(waits)[1]
-    assert "; none waits any more. Cause: a ban" in describe(waits.looked(Late(1, 1, 32_000), NONE, ""))[1]
+    assert describe(waits, USUAL_PROMISES)[1].startswith("1 emergency waited longer than the promised 30 s")
+    assert "; 1 still waits. Cause: a ban" in describe(waits, USUAL_PROMISES)[1]
+    assert (
+        "; none waits any more. Cause: a ban" in describe(waits.looked(Late(1, 1, 32_000), NONE, ""), USUAL_PROMISES)[1]
+    )
 
 
 HOURS_MS = 7_200_000
