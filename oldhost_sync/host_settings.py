@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from oldhost_sync.driver_choice import HTTP, driver_named
 from oldhost_sync.drivers.contract import Driver, InvalidOptions
+from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import parse_address, parse_proxy
 from oldhost_sync.policy.tuning import Promises
 
@@ -87,6 +88,11 @@ class HostSettings(BaseModel):
     def made_driver(self) -> Driver:
         """Raises InvalidOptions, and ValueError where there is no such driver."""
         return driver_named(self.driver, self.options)
+
+    def access(self) -> Access:
+        """How it lets us in."""
+        files = (self.ca_file, self.cert_file, self.key_file, self.auth_file)
+        return Access(*files, None if self.proxy is None else parse_proxy(self.proxy), self.proxy_auth_file)
 
     def mistakes_of_driver(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """What its driver does not take: the key, and why."""

@@ -36,7 +36,7 @@ from oldhost_sync.explanations import leave_after
 from oldhost_sync.host_settings import SEND_WITHIN_SECONDS, HostSettings
 from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.oldhost.access import Access
-from oldhost_sync.oldhost.address import parse_address, parse_proxy
+from oldhost_sync.oldhost.address import parse_address
 from oldhost_sync.oldhost.connection import Clock
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import NoAccess
@@ -298,7 +298,7 @@ def session_limits(of_host: HostSettings) -> SessionLimits:
 def access(settings: Settings) -> Callable[[str], Access]:
     """How each host lets us in. SettingsError when a file can't be used now."""
     urls = settings.urls_by_host()
-    by_host = {host: _access(settings.of_host(host)) for host in urls}
+    by_host = {host: settings.of_host(host).access() for host in urls}
     for host, files in by_host.items():
         try:
             if files != Access():
@@ -310,11 +310,6 @@ def access(settings: Settings) -> Callable[[str], Access]:
         if files.auth is not None and not parse_address(urls[host]).tls:
             logger.warning("the address of host %s is http://, so our credentials for it travel unencrypted", host)
     return lambda host: by_host.get(host, Access())
-
-
-def _access(of_host: HostSettings) -> Access:
-    files = (of_host.ca_file, of_host.cert_file, of_host.key_file, of_host.auth_file)
-    return Access(*files, None if of_host.proxy is None else parse_proxy(of_host.proxy), of_host.proxy_auth_file)
 
 
 def connectors(settings: Settings) -> Callable[[str, Clock], Connector]:

@@ -47,7 +47,7 @@ def test_an_installed_package_may_offer_a_driver() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "why"),
     [
-        ("telex", {}, "there is no driver telex: there are broken, http, till"),
+        ("telex", {}, "there is no driver telex: there are broken, frame, http, till"),
         ("broken", {}, "driver broken can't be loaded: ModuleNotFoundError"),
         ("till", {"api": 7}, "driver till is made for version 7 of the drivers' contract, and this is 1"),
     ],
