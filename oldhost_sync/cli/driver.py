@@ -96,9 +96,7 @@ def measure(
     if typer.prompt(f"Type {host.authority} to write operations there", err=True) != host.authority:
         raise CliError("that is not its name: nothing was written.", WRONG)
     tell = lambda what: typer.echo(f"measuring: {what}", err=True)  # noqa: E731
-    measurement = HostMeasurement(
-        host.driver, host.way, Bodies(good, bad), time.sleep, lambda: time.time_ns() // 1_000_000, tell, ban_seconds
-    )
+    measurement = HostMeasurement(host.driver, host.way, Bodies(good, bad), time.sleep, tell, ban_seconds)
     try:
         with _reached():
             found = measurement.run()

@@ -99,7 +99,7 @@ def _visit(driver: Driver, way: Way) -> Visit:
         readings, milliseconds = [], []
         can, stays_open = driver.capabilities, True
         for _ in range(2 if can.expected is not Expects.NEVER else 0):
-            event, took = way.exchange(connection, connection.wire.ask_expected())
+            event, took = way.exchange(connection, connection.wire.ask_expected(connection.at_ms()))
             readings.append(event)
             milliseconds.append(took)
             if not connection.is_alive():

@@ -62,7 +62,7 @@ class Measured:
 
 @dataclass(slots=True)
 class HostMeasurement:
-    """`rest`: waits for seconds; `at_ms`: the wall clock; `tell`: what is being measured, for whoever waits;
+    """`rest`: waits for seconds; `tell`: what is being measured, for whoever waits;
     `ban_seconds_max`: how long the end of a ban is waited for.
     """
 
@@ -70,7 +70,6 @@ class HostMeasurement:
     way: Way
     bodies: Bodies
     rest: Callable[[float], None]
-    at_ms: Callable[[], int]
     tell: Callable[[str], None]
     ban_seconds_max: float
     found: Measured = field(default_factory=Measured)
@@ -158,7 +157,7 @@ class HostMeasurement:
         ):
             with self._connected() as connection:
                 number = self._next(connection)
-                request = connection.wire.operation(number, body or b"", self.at_ms())
+                request = connection.wire.operation(number, body or b"", connection.at_ms())
                 found = self._answer_to(connection, b"\0" * 64 if body is None else request)
             after = self._next_later()
             is_used = "" if after == number else f", and its number is used: it expects {after}"
@@ -169,7 +168,7 @@ class HostMeasurement:
         for _ in range(LATE_OPERATIONS):
             with self._connected() as connection:
                 number = self._next(connection)
-                request = connection.wire.operation(number, self.bodies.good(number), self.at_ms())
+                request = connection.wire.operation(number, self.bodies.good(number), connection.at_ms())
                 connection.begin(request, timeout_seconds=self.way.timeout_seconds, while_waiting=lambda: None)
             since = self.way.clock()
             while self._next_later() == number and self.way.clock() - since < LATE_SECONDS_MAX:
@@ -264,12 +263,12 @@ class HostMeasurement:
         raise NoCount("it does not say which number is next")
 
     def _ask(self, connection: HostConnection) -> tuple[End, float]:
-        return self.way.exchange(connection, connection.wire.ask_expected())
+        return self.way.exchange(connection, connection.wire.ask_expected(connection.at_ms()))
 
     def _send(self, connection: HostConnection, number: int, body: bytes) -> tuple[End, float]:
         """Raises HostErrors. What the driver's claims rule out is no answer, and ends the connection."""
         try:
-            return self.way.exchange(connection, connection.wire.operation(number, body, self.at_ms()))
+            return self.way.exchange(connection, connection.wire.operation(number, body, connection.at_ms()))
         except Unreadable as error:
             return Unlisted(str(error)), 0.0
 

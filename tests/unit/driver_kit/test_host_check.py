@@ -45,7 +45,7 @@ def measured(simulator: Simulator, driver: Driver) -> Measured:
     rest = lambda seconds: time.sleep(min(seconds, 0.02))  # noqa: E731
     bodies = Bodies(body, body(0, "Purple"))
     way = way_to(simulator.url, driver)
-    return HostMeasurement(driver, way, bodies, rest, lambda: 0, lambda _: None, ban_seconds_max=10).run()
+    return HostMeasurement(driver, way, bodies, rest, lambda _: None, ban_seconds_max=10).run()
 
 
 def verdicts(findings: list[ClaimFinding]) -> dict[str, Verdict]:
