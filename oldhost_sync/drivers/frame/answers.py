@@ -48,10 +48,8 @@ class Answers:
         is_text = isinstance(incarnation, str) and incarnation.isprintable()
         if not is_text or len(incarnation) > INCARNATION_LENGTH_MAX:
             return UNREADABLE
-        if fields.get("expected") is None:
-            return Ready(None, incarnation)
-        told = self._count(fields["expected"])
-        return Ready(told.nonce, incarnation) if isinstance(told, Expected) else told
+        expected = self._number(fields.get("expected"))
+        return UNREADABLE if expected is None and fields.get("expected") is not None else Ready(expected, incarnation)
 
     def expected(self, fields: Mapping[str, Any] | None) -> Told:
         # An answer to an operation has a number beside the expected one: it does not belong to this question.

@@ -19,6 +19,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.records import RecordingActivities
 from oldhost_simulator.admin import Controls
 from oldhost_simulator.simulator import Config, Simulator
+from oldhost_sync.drivers.contract import Driver
 from oldhost_sync.drivers.events import ConnectionEnd, End, Ready, Reply
 from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.drivers.http.response import Response
@@ -157,7 +158,7 @@ class WatchedConnection:
             if not self._process.forged:
                 self._connection.begin(request, timeout_seconds=timeout_seconds, while_waiting=while_waiting)
 
-        self._asking = request.startswith(b"GET")
+        self._asking = b"X-Nonce" not in request and b'"type":"operation"' not in request
         if not self._asking:
             self._process.requests.append(request)
         self._process.around("ask" if self._asking else "write", write)
@@ -208,6 +209,8 @@ class WatchedConnection:
 
 class Stage:
     """OldHost, the database, and processes that come and go."""
+
+    driver: Driver = HTTP
 
     def __init__(self, world: MariaWorld, simulator: Simulator, limits: SessionLimits = LIMITS) -> None:
         self.world = world
@@ -277,7 +280,7 @@ class Stage:
             session.close("the test is over")
 
     def connector(self, process: Process) -> Connector:
-        return Connector(self.address, HTTP, process.clock)
+        return Connector(self.address, self.driver, process.clock)
 
     @property
     def address(self) -> Address:

@@ -6,6 +6,7 @@ from tests.mutants.catalogue import (
     certainty,
     doors,
     drivers,
+    frames,
     ledger,
     mappings,
     odd_hosts,
@@ -26,6 +27,7 @@ MUTANTS = (
     *store.MUTANTS,
     *doors.MUTANTS,
     *drivers.MUTANTS,
+    *frames.MUTANTS,
     *told.MUTANTS,
     *processes.MUTANTS,
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oldhost_sync.drivers.capabilities import Capabilities
+from oldhost_sync.drivers.capabilities import Capabilities, Expects
 from oldhost_sync.drivers.contract import API, Garbled, Peer, Wire
 from oldhost_sync.drivers.events import (
     Applied,
@@ -79,7 +79,7 @@ class LineDriver:
     answer_bytes_max = 64
 
     def __init__(self, *, speaks_unasked: bool = True) -> None:
-        self.capabilities = Capabilities(speaks_unasked=speaks_unasked)
+        self.capabilities = Capabilities(expected=Expects.USED, speaks_unasked=speaks_unasked)
 
     def wire(self, peer: Peer) -> Wire:
         return LineWire()
