@@ -25,18 +25,20 @@ INCARNATION_LENGTH_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A complete answer as the host gave it. `words`: its body, shortened, with what can't be printed escaped.
-    `used`: it says that our number is used, whatever else it says. `refuses`: it is about this operation, and not about
-    the connection or all of them.
+    """A complete answer as the host gave it. `kind`: in the driver's words, "status 503", "code 17" or "answer", which
+    group such letters (`alert_cause`). `words`: its body, shortened, with what can't be printed escaped.
+    `rejects`: if our number is used, it was a rejection; otherwise that is left open. `used`: it says that our number
+    is used, whatever else it says. `refuses`: it is about this operation, and not about the connection or all of them.
     """
 
-    status: int
+    kind: str
     words: str
+    rejects: bool = False
     used: bool = False
     refuses: bool = False
 
     def __str__(self) -> str:
-        return f"status {self.status}: {self.words}" if self.words else f"status {self.status}, without a body"
+        return f"{self.kind}: {self.words}" if self.words else f"{self.kind}, without a body"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from oldhost_sync.drivers.events import Answer, Applied, Expected, NoService, Rejected, Reply, Told, Unlisted
+from oldhost_sync.drivers.ambiguity import Counts, plan
+from oldhost_sync.drivers.capabilities import Capabilities
+from oldhost_sync.drivers.events import (
+    Answer,
+    Applied,
+    Expected,
+    NoService,
+    OutcomeTold,
+    OutOfRange,
+    Rejected,
+    Reply,
+    Told,
+    ToldFate,
+    Unlisted,
+)
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import HostError
@@ -17,16 +31,47 @@ from oldhost_sync.oldhost.session_limits import SessionLimits
 STALE_SECONDS_MAX = 60.0
 
 
-def ask(
-    connection: HostConnection, limits: SessionLimits, heartbeat: Heartbeat, clock: Clock, reply_timeout: ReplyTimeout
-) -> Told:
-    """Ask once, with the full request timeout; raises HostErrors. The answer's time counts for the reply timeout."""
-    began = clock()
-    question = connection.wire.ask_expected(connection.at_ms())
-    connection.begin(question, timeout_seconds=limits.request_timeout_seconds, while_waiting=heartbeat)
-    told = connection.finish(while_waiting=heartbeat).event
-    reply_timeout.answered(clock() - began, operation=False)
-    return told if isinstance(told, Told) else NoService("unreadable", "an answer to something that was not asked")
+NOT_ASKED = NoService("unreadable", "an answer to something that was not asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Asks a host each question once, with the full request timeout; raises HostErrors. An answer's time counts for the
+    reply timeout.
+    """
+
+    capabilities: Capabilities
+    limits: SessionLimits
+    clock: Clock
+    reply_timeout: ReplyTimeout
+
+    def expected(self, connection: HostConnection, heartbeat: Heartbeat) -> Told:
+        """Which number it wants next."""
+        if plan(self.capabilities).counts is Counts.LAST:
+            return self._after_the_last(self.outcome(connection, self.capabilities.lowest, "", heartbeat))
+        told = self._ask(connection, connection.wire.ask_expected(connection.at_ms()), heartbeat)
+        return NOT_ASKED if isinstance(told, OutcomeTold) else told
+
+    def outcome(self, connection: HostConnection, number: int, key: str, heartbeat: Heartbeat) -> OutcomeTold | Told:
+        """What became of the operation with this number and idempotency key, or of the last one that it took."""
+        told = self._ask(connection, connection.wire.ask_outcome(number, key), heartbeat)
+        return NOT_ASKED if isinstance(told, Expected | OutOfRange) else told
+
+    def _after_the_last(self, told: OutcomeTold | Told) -> Told:
+        if not isinstance(told, OutcomeTold):
+            return told
+        if told.number is not None:
+            return Expected(told.number + 1)
+        if told.fate is ToldFate.NOT_TAKEN:
+            return Expected(self.capabilities.lowest)
+        return NoService("unreadable", "an outcome without a number")
+
+    def _ask(self, connection: HostConnection, question: bytes, heartbeat: Heartbeat) -> OutcomeTold | Told:
+        began = self.clock()
+        connection.begin(question, timeout_seconds=self.limits.request_timeout_seconds, while_waiting=heartbeat)
+        told = connection.finish(while_waiting=heartbeat).event
+        self.reply_timeout.answered(self.clock() - began, operation=False)
+        return told if isinstance(told, OutcomeTold | Told) else NOT_ASKED
 
 
 def answered_with_count(answer: Answer, reply: Reply, nonce: int, ask: Callable[[], Told]) -> Answer:

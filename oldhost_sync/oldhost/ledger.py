@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from oldhost_sync.drivers.events import Applied, Malformed, Rejected, Said
+from oldhost_sync.drivers.ambiguity import Resends
+from oldhost_sync.drivers.events import Applied, Malformed, OutcomeTold, Rejected, Said, ToldFate
 from oldhost_sync.drivers.mapping import Encoded
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, PriorityClass
 
@@ -68,6 +69,7 @@ class InDoubt:
     nonce: int
     change_id: int
     sends: int
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class TakenOver:
     was written, or that OldHost refused, can't be applied late and needs no wait.
     `ban_told_ms_ago`: when OldHost last said how long the ban lasts; negative: the clock was set back since.
     `halted`: why nothing may be sent; None while an operator's `resolve` waits for the comparison that follows.
+    `incarnation`: the host's, when the last session began.
     """
 
     epoch: int
@@ -90,17 +93,23 @@ class TakenOver:
     settle_wait_ms: int = 0
     halted: str | None = None
     halt_knows_expected: bool = False
+    incarnation: str = ""
+
+    @property
+    def written(self) -> list[InDoubt]:
+        """Those that may have reached the host."""
+        return [row for row in self.in_doubt if row.sends]
 
     @property
     def may_be_late(self) -> bool:
         """Whether an operation of ours may still be applied."""
-        return any(row.sends for row in self.in_doubt)
+        return bool(self.written)
 
     @property
     def newest_written(self) -> int | None:
         """The last nonce that may have been on the wire; None if there is none, or if there may be more than listed."""
-        written = [row.nonce for row in self.in_doubt if row.sends]
-        return written[-1] if written and len(self.in_doubt) < BOUND_MAX else None
+        written = self.written
+        return written[-1].nonce if written and len(self.in_doubt) < BOUND_MAX else None
 
     @property
     def final_nonces(self) -> list[int]:
@@ -113,14 +122,49 @@ class TakenOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a host says of the operations in doubt, as a session begins, as far as its kind can be asked (`ambiguity`).
+
+    `expected`: the nonce that it wants next; None: it has not told. Those before it were used, and applied if
+    `proves_applied`. `outcomes`: by nonce, what it says of operations that it was asked about. `resends`: what may be
+    sent again while nothing is known of it, and `resent_types` by type; `unknown`: why nothing is, for an operator.
+    `incarnation`: of the host now.
+    """
+
+    expected: int | None = None
+    proves_applied: bool = False
+    outcomes: Mapping[int, OutcomeTold] = field(default_factory=dict)
+    resends: Resends = Resends.NEVER
+    resent_types: frozenset[str] = frozenset()
+    unknown: str = "OldHost can't be asked about it"
+    incarnation: str = ""
+
+    def told(self, nonce: int) -> OutcomeTold | None:
+        """What became of an operation whose nonce is used, if the host says so."""
+        outcome = self.outcomes.get(nonce)
+        if outcome is not None and outcome.fate in {ToldFate.APPLIED, ToldFate.REJECTED}:
+            return outcome
+        is_applied = self.proves_applied and self.expected is not None and nonce < self.expected
+        return OutcomeTold(ToldFate.APPLIED, nonce) if is_applied else None
+
+    def proves_free(self, nonce: int) -> bool:
+        """Whether the host has not taken an operation from this nonce on; it may still arrive late."""
+        if self.expected is not None:
+            return nonce >= self.expected
+        return any(nonce >= one for one, told in self.outcomes.items() if told.fate is ToldFate.NOT_TAKEN)
+
+
+@dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The ledger compared with OldHost. `halted`: they contradict each other; an operator decides.
+    """The ledger compared with what the host says. `halted`: they contradict each other, or nobody can say whether an
+    operation was taken; an operator decides. `expected`: the nonce at which the session begins.
 
     `mismatch`: the same, from a comparison that must not halt; nothing was changed. `stale`: OldHost has said a moment
     ago that it used a nonce, which this count denies: an older answer (a cache, a replica); nothing was changed.
     `apart`: [change id, tries] of those that gave up their nonces, since OldHost refused them without using these.
     """
 
+    expected: int = 0
     fates: list[ChangeResult] = field(default_factory=list)
     bound: list[ChangeRef] = field(default_factory=list)
     bound_is_cut: bool = False
@@ -180,10 +224,10 @@ class Ledger(Protocol):
     def adopt_first(self, epoch: int, expected: int) -> None:
         """At the very first contact: start counting at what OldHost expects."""
 
-    def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Reconciled:
-        """Compare with OldHost's expected nonce: in-doubt rows below it have used their nonces, the others stay bound,
-        or halt. A used nonce whose answer was lost: APPLIED, unproven. One with a kept answer (`note_answer`): never
-        APPLIED (I14).
+    def reconcile(self, epoch: int, evidence: Evidence, *, final: bool = True) -> Reconciled:
+        """Compare with what the host says: in-doubt rows that it has taken end, the others stay bound, or halt. A used
+        nonce whose answer was lost, and of which the host says no more: APPLIED, unproven. One with a kept answer
+        (`note_answer`): never APPLIED (I14).
 
         First, an operator's decision that waits for this count is carried out, if it is the count that they were shown.
 

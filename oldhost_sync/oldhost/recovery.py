@@ -1,9 +1,9 @@
 """The one recovery path, for every cause: crash, lost reply, timeout, ban, restart, deploy.
 
-Take over the epoch → wait for the end of a ban or of the settle time (the writer waits) → connect → ask for the
-expected nonce until two reads agree → compare with the ledger → a session, or a reason to wait or to halt. Right after
-an ambiguous end only "it was applied" can be trusted: otherwise the operation may still be in OldHost's buffer (trap
-1).
+Take over the epoch → wait for the end of a ban or of the settle time (the writer waits) → connect → ask what the host
+can tell (`drivers/ambiguity.py`), for the expected nonce until two reads agree → compare with the ledger → a session,
+or a reason to wait or to halt. Right after an ambiguous end only "it was applied" can be trusted: otherwise the
+operation may still be in OldHost's buffer (trap 1).
 """
 
 from __future__ import annotations
@@ -11,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oldhost_sync.drivers.events import Banned, Busy, ConnectionInUse, Expected, NoService, OutOfRange, Ready
+from oldhost_sync.drivers.ambiguity import RecoveryPlan, Resends, plan
+from oldhost_sync.drivers.capabilities import OLDHOST, AskedOutcomes, Capabilities
+from oldhost_sync.drivers.events import (
+    Banned,
+    Busy,
+    ConnectionInUse,
+    Expected,
+    NoService,
+    OutcomeTold,
+    OutOfRange,
+    Ready,
+    ToldFate,
+)
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import (
@@ -25,8 +37,8 @@ from oldhost_sync.oldhost.errors import (
     Silent,
     Unreadable,
 )
-from oldhost_sync.oldhost.expected_nonce import FirstContact, ask
-from oldhost_sync.oldhost.ledger import Count, Ledger, Reconciled, TakenOver
+from oldhost_sync.oldhost.expected_nonce import FirstContact, Questions
+from oldhost_sync.oldhost.ledger import Count, Evidence, InDoubt, Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.nonce_pipeline import Condition
 from oldhost_sync.oldhost.refusals import ConnectionPace, why_hung_up
 from oldhost_sync.oldhost.session import Session
@@ -41,12 +53,16 @@ Connect = Callable[[], HostConnection]
 _TRIED_AGAIN = frozenset({"connection", "in-use", "silent", "busy"})
 # What a look that comes early must not hide behind the settle time.
 _REFUSED = REFUSALS | {"ban"}
+NO_FIRST_NUMBER = (
+    "nobody can say with which number OldHost begins: it can't be asked, and its greeting does not tell. "
+    "Look there, then say so: `resolve adopt --expected N`."
+)
 # More operations are bound than the ledger listed: this session gives nothing back.
 ALL_BOUND = 2**63
 
 Reading = Expected | OutOfRange
-# A connection, and OldHost's reading over it.
-Reached = tuple[HostConnection, Reading]
+# A connection, and what OldHost says over it.
+Reached = tuple[HostConnection, Evidence | OutOfRange]
 
 
 @dataclass(slots=True)
@@ -78,8 +94,8 @@ class _Mismatch:
 class Opening:
     """Everything needed to open a session; `owner` names the process that opens it.
 
-    `newest`: id and acceptance time of the newest change that the writer has, if any. `reply_timeout`: what is known of
-    how long this host's answers take.
+    `newest`: id and acceptance time of the newest change that the writer has, if any. `capabilities`: what its driver
+    declares. `reply_timeout`: what is known of how long this host's answers take.
     """
 
     ledger: Ledger
@@ -90,6 +106,7 @@ class Opening:
     limits: SessionLimits
     heartbeat: Heartbeat
     newest: tuple[int, ...] = ()
+    capabilities: Capabilities = OLDHOST
     reply_timeout: ReplyTimeout = field(default_factory=ReplyTimeout)
     first_contact: FirstContact = field(default_factory=FirstContact)
     pace: ConnectionPace = field(default_factory=ConnectionPace)
@@ -116,9 +133,17 @@ class Opening:
         if isinstance(reached, OpeningPostponed):
             banned = f"it bans us for {reached.wait_ms // 1000} s more"
             return Count(None, banned if reached.reason == "ban" else reached.message)
-        connection, reading = reached
+        connection, said = reached
         connection.close()
-        return Count(reading.nonce) if isinstance(reading, Expected) else Count(None, f"it says {reading.said}")
+        return Count(None, f"it says {said.said}") if isinstance(said, OutOfRange) else Count(said.expected)
+
+    @property
+    def _plan(self) -> RecoveryPlan:
+        return plan(self.capabilities)
+
+    @property
+    def _questions(self) -> Questions:
+        return Questions(self.capabilities, self.limits, self.clock, self.reply_timeout)
 
     def _open_or_halt(self) -> Ended:
         try:
@@ -139,7 +164,7 @@ class Opening:
             return OpeningPostponed(taken.banned_ms, "ban")
         if taken.settle_wait_ms > 0 and (early := self._look_early(taken, over_at)) is not None:
             return early
-        outcome = self._look(taken, over_at, final=False)
+        outcome = self._look(taken, over_at, final=not self._plan.asks)
         if not isinstance(outcome, _Mismatch):
             return outcome
         # One reading may be wrong (a stale replica behind the address, a proxy): halting needs a second, later one.
@@ -153,8 +178,9 @@ class Opening:
         end of that time is waited for here, if it is near (None: it has come); else the writer waits.
         """
         until = self.clock() + taken.settle_wait_ms / 1000
-        again = () if self.pace.is_operation_refused else self.limits.early_look_pauses
-        also, pauses = "", () if taken.newest_written is None else (0.0, *again)
+        again = () if self.pace.is_operation_refused or not self._plan.asks else self.limits.early_look_pauses
+        tells = taken.newest_written is not None and (self._plan.asks or self._plan.resends is Resends.LAST)
+        also, pauses = "", (0.0, *again) if tells else ()
         for pause in pauses:
             if self.clock() + pause >= until:
                 break
@@ -175,9 +201,9 @@ class Opening:
         reached = self._try_to_reach(taken, until, _LastReading())
         if isinstance(reached, OpeningPostponed):
             return reached
-        connection, reading = reached
-        if taken.newest_written is None or isinstance(reading, OutOfRange) or reading.nonce <= taken.newest_written:
-            if isinstance(reading, Expected):
+        connection, said = reached
+        if isinstance(said, OutOfRange) or not self._is_certain(taken, said):
+            if isinstance(said, Evidence):
                 self.reply_timeout.found_unfinished(self.clock())
             connection.close()
             return None
@@ -203,11 +229,11 @@ class Opening:
         reached = self._reach(taken, min(over_at, self.clock() + self.limits.request_timeout_seconds))
         if isinstance(reached, OpeningPostponed):
             return OpeningHalted(why)
-        connection, reading = reached
+        connection, said = reached
         connection.close()
-        return OpeningHalted(
-            self.ledger.complete_halt(taken.epoch, reading.nonce) if isinstance(reading, Expected) else why
-        )
+        if isinstance(said, OutOfRange) or said.expected is None:
+            return OpeningHalted(why)
+        return OpeningHalted(self.ledger.complete_halt(taken.epoch, said.expected))
 
     def _look(self, taken: TakenOver, over_at: float, *, final: bool) -> Ended | _Mismatch:
         """Connect, ask, compare. `final`: a mismatch halts the ledger."""
@@ -215,10 +241,10 @@ class Opening:
         return reached if isinstance(reached, OpeningPostponed) else self._outcome(taken, reached, final=final)
 
     def _outcome(self, taken: TakenOver, reached: Reached, *, final: bool) -> Ended | _Mismatch:
-        connection, reading = reached
+        connection, said = reached
         kept = False
         try:
-            outcome = self._compare(taken, connection, reading, final=final)
+            outcome = self._compare(taken, connection, said, final=final)
             kept = isinstance(outcome, Opened)
             return outcome
         finally:
@@ -226,16 +252,17 @@ class Opening:
                 connection.close()
 
     def _compare(
-        self, taken: TakenOver, connection: HostConnection, reading: Reading, *, final: bool
+        self, taken: TakenOver, connection: HostConnection, said: Evidence | OutOfRange, *, final: bool
     ) -> Ended | _Mismatch:
-        if isinstance(reading, OutOfRange):
-            return self._out_of_range(taken, reading, final=final)
-        if stale := self.first_contact.staler_than_told(reading.nonce, self.clock()):
+        if isinstance(said, OutOfRange):
+            return self._out_of_range(taken, said, final=final)
+        expected = said.expected
+        if expected is not None and (stale := self.first_contact.staler_than_told(expected, self.clock())):
             return self._come_back("unsteady", stale)
         try:
-            found = self._reconcile(taken, reading.nonce, final=final)
+            found = self._reconcile(taken, said, final=final)
         except InvariantViolated as error:
-            return self._violated(taken.epoch, error, reading.nonce)
+            return self._violated(taken.epoch, error, expected)
         if found.stale is not None:
             return self._come_back("unsteady", found.stale)
         if found.mismatch is not None:
@@ -246,25 +273,31 @@ class Opening:
             ledger=self.ledger,
             connection=connection,
             epoch=taken.epoch,
-            next_nonce=reading.nonce,
-            bound_through=ALL_BOUND if found.bound_is_cut else reading.nonce + len(found.bound) - 1,
+            next_nonce=found.expected,
+            bound_through=ALL_BOUND if found.bound_is_cut else found.expected + len(found.bound) - 1,
             condition=self.condition,
             clock=self.clock,
             limits=self.limits,
             reply_timeout=self.reply_timeout,
             first_contact=self.first_contact,
             pace=self.pace,
+            questions=self._questions,
             listener=self.listener,
         )
         bound = [to_wire(ref) for ref in found.bound]
-        event = SessionOpened(taken.epoch, "", reading.nonce, found.fates, bound, found.bound_is_cut, apart=found.apart)
+        event = SessionOpened(
+            taken.epoch, "", found.expected, found.fates, bound, found.bound_is_cut, apart=found.apart
+        )
         return Opened(session, event)
 
-    def _reconcile(self, taken: TakenOver, expected: int, *, final: bool) -> Reconciled:
-        if taken.next_nonce is None:
-            self.ledger.adopt_first(taken.epoch, expected)
-            return Reconciled()
-        return self.ledger.reconcile(taken.epoch, expected, final=final)
+    def _reconcile(self, taken: TakenOver, evidence: Evidence, *, final: bool) -> Reconciled:
+        if taken.next_nonce is not None:
+            return self.ledger.reconcile(taken.epoch, evidence, final=final)
+        if evidence.expected is None:
+            self.ledger.halt(taken.epoch, NO_FIRST_NUMBER)
+            return Reconciled(halted=NO_FIRST_NUMBER)
+        self.ledger.adopt_first(taken.epoch, evidence.expected)
+        return Reconciled(evidence.expected)
 
     def _out_of_range(self, taken: TakenOver, reading: OutOfRange, *, final: bool) -> OpeningHalted | _Mismatch:
         why = (
@@ -318,12 +351,12 @@ class Opening:
         try:
             if (refused := self._greet(connection, taken.epoch)) is not None:
                 return refused
-            read = self._read_expected(connection, taken, over_at, last)
-            if isinstance(read, OpeningPostponed):
-                return read
+            said = self._say(connection, taken, over_at, last)
+            if isinstance(said, OpeningPostponed):
+                return said
             kept = True
             self.pace.answered(operation=False)
-            return connection, read
+            return connection, said
         except HostError as error:
             return self._unreached(error)
         finally:
@@ -355,12 +388,94 @@ class Opening:
                 return self._come_back("silent", f"OldHost takes the connection and our request: {error}")
         return self._come_back("connection", str(error))
 
-    def _may_come_late_for(self, taken: TakenOver, reading: Reading) -> float:
+    def _may_come_late_for(self, taken: TakenOver, said: Evidence | OutOfRange) -> float:
         """Seconds from now in which an operation may still be applied late."""
-        is_all_applied = isinstance(reading, Expected) and reading.nonce - 1 == taken.newest_written
-        if is_all_applied or not taken.may_be_late:
+        if not taken.may_be_late or (isinstance(said, Evidence) and self._is_certain(taken, said, exact=True)):
             return 0.0
         return self.first_contact.late_for(self.limits.late_seconds, self.clock())
+
+    def _is_certain(self, taken: TakenOver, said: Evidence, *, exact: bool = False) -> bool:
+        """Whether nothing depends on what may still be applied late. `exact`: and nobody else has written since."""
+        newest = taken.newest_written
+        if newest is None:
+            return False
+        if said.expected is not None:
+            return said.expected == newest + 1 if exact else said.expected > newest
+        return said.resends is Resends.LAST or all(said.told(row.nonce) for row in taken.written)
+
+    def _say(
+        self, connection: HostConnection, taken: TakenOver, over_at: float, last: _LastReading
+    ) -> Evidence | OutOfRange | OpeningPostponed:
+        """What the host says, as far as its kind can be asked."""
+        expected, outcomes = None, {}
+        if self._plan.has_count:
+            read = self._read_expected(connection, taken, over_at, last)
+            if not isinstance(read, Expected):
+                return read
+            expected = read.nonce
+        elif taken.next_nonce is None:
+            expected = connection.ready.expected
+        if self._plan.outcomes:
+            told = self._read_outcomes(connection, taken, expected, over_at)
+            if isinstance(told, OpeningPostponed):
+                return told
+            outcomes = told
+        resends, unknown = self._resends(taken, connection.ready)
+        return Evidence(
+            expected,
+            self._plan.proves_applied,
+            outcomes,
+            resends,
+            unknown="OldHost itself does not know" if outcomes else unknown,
+            incarnation=connection.ready.incarnation,
+        )
+
+    def _resends(self, taken: TakenOver, ready: Ready) -> tuple[Resends, str]:
+        """What may be sent again while nothing is known of it; and why not all, for an operator."""
+        if self._plan.resends is not Resends.LAST:
+            return self._plan.resends, "OldHost can't be asked about it"
+        if not ready.incarnation or ready.incarnation != taken.incarnation:
+            return Resends.NEVER, "OldHost, which would repeat it, was restarted since"
+        if len(taken.written) > 1:
+            return Resends.NEVER, "OldHost repeats only its last answer"
+        return Resends.LAST, ""
+
+    def _read_outcomes(
+        self, connection: HostConnection, taken: TakenOver, expected: int | None, over_at: float
+    ) -> dict[int, OutcomeTold] | OpeningPostponed:
+        """What became of the operations that may have reached the host, in order, until one was not taken."""
+        outcomes: dict[int, OutcomeTold] = {}
+        for row in taken.written:
+            if expected is not None and row.nonce >= expected:
+                break
+            told = self._read_outcome(connection, row, taken.epoch, over_at)
+            if not isinstance(told, OutcomeTold):
+                return told
+            names_none = told.number is None and self.capabilities.outcome is not AskedOutcomes.LAST
+            is_ours = names_none or told.number == row.nonce
+            outcomes[row.nonce] = told if is_ours else OutcomeTold(ToldFate.UNKNOWN, None)
+            if expected is None and outcomes[row.nonce].fate in {ToldFate.NOT_TAKEN, ToldFate.UNKNOWN}:
+                break
+        return outcomes
+
+    def _read_outcome(
+        self, connection: HostConnection, row: InDoubt, epoch: int, over_at: float
+    ) -> OutcomeTold | OpeningPostponed:
+        for _ in range(self.limits.expected_reads_max):
+            if self.clock() >= over_at:
+                break
+            if not connection.is_alive():
+                return self._hung_up(connection, 1)
+            told = self._questions.outcome(connection, row.nonce, row.key, self.heartbeat)
+            match told:
+                case OutcomeTold():
+                    self.first_contact.answered(self.clock())
+                    return told
+                case Busy(retry_after):
+                    self._rest(self.limits.busy_pause(retry_after))
+                case Banned() | ConnectionInUse() | NoService():
+                    return self._not_told(told, epoch)
+        return self._come_back("busy", "OldHost stays busy when it is asked for an outcome")
 
     def _read_expected(
         self, connection: HostConnection, taken: TakenOver, over_at: float, last: _LastReading
@@ -377,7 +492,7 @@ class Opening:
                 break
             if readings and not connection.is_alive():
                 return self._hung_up(connection, readings)
-            answer = ask(connection, self.limits, self.heartbeat, self.clock, self.reply_timeout)
+            answer = self._questions.expected(connection, self.heartbeat)
             match answer:
                 case Expected() | OutOfRange():
                     self.first_contact.answered(self.clock(), answer.nonce if isinstance(answer, Expected) else 0)

@@ -16,7 +16,7 @@ from oldhost_sync.drivers.events import Banned, Busy, Expected
 from oldhost_sync.oldhost.answer_times import MarkTime, ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import HostError, LedgerError
-from oldhost_sync.oldhost.expected_nonce import FirstContact
+from oldhost_sync.oldhost.expected_nonce import FirstContact, Questions
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.nonce_pipeline import Condition, NoncePipeline
 from oldhost_sync.oldhost.refusals import ConnectionPace
@@ -45,6 +45,7 @@ class Session:
         reply_timeout: ReplyTimeout,
         first_contact: FirstContact,
         pace: ConnectionPace,
+        questions: Questions,
         listener: ExchangeListener | None = None,
     ) -> None:
         self.epoch = epoch
@@ -60,6 +61,7 @@ class Session:
             MarkTime(limits),
             first_contact,
             pace,
+            questions,
             listener,
         )
 

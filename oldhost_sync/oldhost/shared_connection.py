@@ -10,7 +10,7 @@ from oldhost_sync.drivers.events import Answer, Banned, Replay, Reply, Told, Unl
 from oldhost_sync.oldhost.answer_times import MarkTime, ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
-from oldhost_sync.oldhost.expected_nonce import FirstContact, answered_with_count, ask
+from oldhost_sync.oldhost.expected_nonce import FirstContact, Questions, answered_with_count
 from oldhost_sync.oldhost.ledger import Ledger, Reserved
 from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
 from oldhost_sync.oldhost.refusals import ConnectionPace, Unwritten, kind
@@ -52,6 +52,7 @@ class SharedConnection:
     mark_time: MarkTime
     first_contact: FirstContact
     pace: ConnectionPace
+    questions: Questions
     listener: ExchangeListener | None = None
 
     def exchanged(
@@ -64,7 +65,7 @@ class SharedConnection:
 
     def ask(self, heartbeat: Heartbeat) -> Told:
         """Ask for the expected nonce, by the thread that holds the wire; raises HostErrors."""
-        return ask(self.connection, self.limits, heartbeat, self.clock, self.reply_timeout)
+        return self.questions.expected(self.connection, heartbeat)
 
     def read(self, reply: Reply, nonce: int, heartbeat: Heartbeat) -> Answer:
         """The answer to the operation with `nonce`, whose thread holds the wire."""

@@ -26,6 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 
+from oldhost_sync.drivers.events import INCARNATION_LENGTH_MAX
 from oldhost_sync.policy import limits
 from oldhost_sync.store.columns import UtcDateTime, by_host, of_host, one_of, stamp, table, text_id
 
@@ -274,6 +275,8 @@ nonce_ledger = table(
     Column("halted", String(limits.TEXT_LENGTH_MAX)),
     # The nonce that OldHost expected at the halt, as shown to operators: a `resolve` is valid only for this one.
     Column("halted_expected_nonce", BigInteger),
+    # What told the host's present start from others, when the last session began (Ready.incarnation).
+    Column("host_incarnation", String(INCARNATION_LENGTH_MAX), nullable=False, server_default=text("''")),
     # The nonce that an answer called applied while it named a next one that is not beyond it. So OldHost has our
     # operations up to it, whatever its count is: no `resolve` sends them again.
     Column("count_fell_at", BigInteger),
@@ -316,9 +319,9 @@ def _request_columns() -> list[Any]:
         Column("sent_at", UtcDateTime),
         Column("completed_at", UtcDateTime),
         Column("answer", String(limits.TEXT_LENGTH_MAX)),
-        # The status of a complete answer that did not end the operation; its words are in `answer`. `said_send`: to
-        # which of its sends it was given; 0: to one that does not count.
-        Column("said_status", Integer),
+        # Of a complete answer that did not end the operation, with its words in `answer`: whether it was a rejection if
+        # the nonce is used. `said_send`: to which of its sends it was given; 0: to one that does not count.
+        Column("said_rejects", Boolean, nullable=False, server_default=text("0")),
         Column("said_send", Integer),
         # Some answer to one of its sends said that the nonce is used: it is never sent with it again.
         Column("said_used", Boolean, nullable=False, server_default=text("0")),

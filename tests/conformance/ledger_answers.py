@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from oldhost_sync.drivers.events import Said
-from oldhost_sync.oldhost.ledger import Reserved
+from oldhost_sync.oldhost.ledger import Evidence, Reserved
 from oldhost_sync.policy.changes import ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld
 
@@ -13,30 +11,28 @@ CLEAN = {"status": "Clean"}
 
 
 class Answers(LedgerSuite):
-    def answered(self, world: LedgerWorld, epoch: int, status: int) -> Reserved:
+    def answered(self, world: LedgerWorld, epoch: int, *, rejects: bool = False) -> Reserved:
         """An LWW operation that was sent, and answered in a form that the protocol does not have."""
         (operation,) = self.reserve(world, epoch, world.record("u1", "unit_status_changed", CLEAN))
         world.ledger.advance(epoch, None, operation)
-        world.ledger.note_answer(epoch, operation, Said(status, "words of OldHost"))
+        world.ledger.note_answer(epoch, operation, Said("status 418", "words of OldHost", rejects))
         return operation
 
     def found_used(self, world: LedgerWorld) -> tuple[int, ChangeResult]:
         taken = world.ledger.take_over("next")
-        (fate,) = world.ledger.reconcile(taken.epoch, 502).fates
+        (fate,) = world.ledger.reconcile(taken.epoch, Evidence(502)).fates
         return taken.epoch, fate
 
-    @pytest.mark.parametrize("status", [400, 409, 422, 499])
-    def test_a_4xx_with_the_nonce_used_is_a_rejection(self, world: LedgerWorld, epoch: int, status: int) -> None:
-        operation = self.answered(world, epoch, status)
+    def test_a_no_with_the_nonce_used_is_a_rejection(self, world: LedgerWorld, epoch: int) -> None:
+        operation = self.answered(world, epoch, rejects=True)
         _, fate = self.found_used(world)
         assert (fate.outcome, fate.nonce, fate.unproven) == ("DEAD", 501, False)
         assert world.row(501) == (operation.change_id, "FAILED", operation.body)
         assert "OldHost rejected" in world.decide("confirm", change_id=operation.change_id)
         assert world.outcome(operation.change_id)[0] == "DEAD"
 
-    @pytest.mark.parametrize("status", [200, 202, 302, 500, 599])
-    def test_any_other_answer_with_the_nonce_used_is_unsure(self, world: LedgerWorld, epoch: int, status: int) -> None:
-        operation = self.answered(world, epoch, status)
+    def test_any_other_answer_with_the_nonce_used_is_unsure(self, world: LedgerWorld, epoch: int) -> None:
+        operation = self.answered(world, epoch)
         _, fate = self.found_used(world)
         assert (fate.outcome, fate.nonce, fate.unproven) == ("DEAD", 501, True)
         assert world.row(501) == (operation.change_id, "UNSURE", operation.body)
@@ -53,14 +49,14 @@ class Answers(LedgerSuite):
         self.send(world, epoch, before)
         (operation,) = self.reserve(world, epoch, world.record("u1", "unit_status_changed", {"status": "Dirty"}))
         world.ledger.advance(epoch, None, operation)
-        world.ledger.note_answer(epoch, operation, Said(500, ""))
+        world.ledger.note_answer(epoch, operation, Said("status 500", ""))
         taken = world.ledger.take_over("next")
-        world.ledger.reconcile(taken.epoch, 503)
+        world.ledger.reconcile(taken.epoch, Evidence(503))
         newest = world.record("u1", "unit_status_changed", CLEAN)
         assert [one.change_id for one in self.reserve(world, taken.epoch, newest)] == [newest]
 
     def test_an_operator_confirms_an_unsure_change_and_it_stays_unproven(self, world: LedgerWorld, epoch: int) -> None:
-        operation = self.answered(world, epoch, 500)
+        operation = self.answered(world, epoch)
         self.found_used(world)
         assert world.sync_status("u1") == "SYNC_FAILED"
         assert world.decide("confirm", change_id=operation.change_id) == ""
@@ -69,7 +65,7 @@ class Answers(LedgerSuite):
         assert world.sync_status("u1") == "SYNCED"
 
     def test_an_unsure_change_that_is_retried_is_sent_under_a_new_nonce(self, world: LedgerWorld, epoch: int) -> None:
-        operation = self.answered(world, epoch, 500)
+        operation = self.answered(world, epoch)
         current, _ = self.found_used(world)
         assert world.decide("retry", change_id=operation.change_id) == ""
         assert [one.nonce for one in self.send(world, current, operation.change_id)] == [502]
@@ -78,7 +74,7 @@ class Answers(LedgerSuite):
 
     def test_an_adopted_count_does_not_make_a_rejection_applied(self, world: LedgerWorld, epoch: int) -> None:
         """The halt has another cause: somebody else wrote, too."""
-        operation = self.answered(world, epoch, 422)
+        operation = self.answered(world, epoch, rejects=True)
         self.halt_by(world, 505)
         assert world.decide("resolve", mode="adopt") == ""
         (fate,) = world.ledger.fates([operation.change_id])

@@ -8,7 +8,7 @@ import pytest
 
 from oldhost_sync.drivers.events import Rejected
 from oldhost_sync.oldhost.errors import Fenced, LedgerHalted
-from oldhost_sync.oldhost.ledger import Answered, Reserved
+from oldhost_sync.oldhost.ledger import Answered, Evidence, Reserved
 from oldhost_sync.policy.changes import WAITING, ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 
@@ -17,7 +17,7 @@ class Halts(LedgerSuite):
     def test_trap_04_expected_beyond_the_ledger_halts(self, world: LedgerWorld, epoch: int) -> None:
         self.send(world, epoch, world.record())
         taken = world.ledger.take_over("next")
-        found = world.ledger.reconcile(taken.epoch, 503)
+        found = world.ledger.reconcile(taken.epoch, Evidence(503))
         assert found.halted is not None
         assert "another client wrote" in found.halted
         assert world.ledger.take_over("later").halted == found.halted
@@ -25,7 +25,7 @@ class Halts(LedgerSuite):
     def test_trap_04_expected_behind_the_ledger_halts(self, world: LedgerWorld, epoch: int) -> None:
         self.send(world, epoch, world.record())
         taken = world.ledger.take_over("next")
-        found = world.ledger.reconcile(taken.epoch, 501)
+        found = world.ledger.reconcile(taken.epoch, Evidence(501))
         assert found.halted is not None
         assert "went back" in found.halted
 
@@ -47,7 +47,7 @@ class Halts(LedgerSuite):
         assert world.outcome(sent[2].change_id) == (None, None)
         assert world.sync_status("u2") == "PENDING_SYNC"
         taken = world.ledger.take_over("after")
-        found = world.ledger.reconcile(taken.epoch, 503)
+        found = world.ledger.reconcile(taken.epoch, Evidence(503))
         assert [ref.change_id for ref in found.bound] == [sent[2].change_id, sent[3].change_id]
         again = self.send(world, taken.epoch, sent[2].change_id, sent[3].change_id)
         assert [(one.nonce, one.body) for one in again] == [(one.nonce, one.body) for one in sent[2:]]
@@ -66,7 +66,7 @@ class Halts(LedgerSuite):
         assert world.decide("resolve", mode="resend") == ""
         assert world.counts() == (500, 501)
         taken = world.ledger.take_over("after")
-        assert world.ledger.reconcile(taken.epoch, 501).halted is None
+        assert world.ledger.reconcile(taken.epoch, Evidence(501)).halted is None
         assert [one.nonce for one in self.send(world, taken.epoch, dead, fine)] == [501, 502]
 
     def test_adopt_backwards_counts_from_oldhost_and_sends_nothing_again(self, world: LedgerWorld, epoch: int) -> None:
@@ -77,7 +77,7 @@ class Halts(LedgerSuite):
         assert world.archived() == [502, 503]
         assert world.outcome(sent[2].change_id) == ("APPLIED", 503)
         taken = world.ledger.take_over("after")
-        assert world.ledger.reconcile(taken.epoch, 502).bound == []
+        assert world.ledger.reconcile(taken.epoch, Evidence(502)).bound == []
 
     def test_adopt_forwards_counts_what_is_in_doubt_as_applied(self, world: LedgerWorld, epoch: int) -> None:
         (operation,) = self.reserve(world, epoch, world.record())
@@ -96,7 +96,7 @@ class Halts(LedgerSuite):
         with pytest.raises(Fenced):
             world.ledger.reserve(taken, [operation.change_id])
         after = world.ledger.take_over("after")
-        assert world.ledger.reconcile(after.epoch, 504).halted is None
+        assert world.ledger.reconcile(after.epoch, Evidence(504)).halted is None
         (again,) = self.reserve(world, after.epoch, operation.change_id)
         assert again.nonce == 504
 
@@ -113,7 +113,7 @@ class Halts(LedgerSuite):
         waiting = [ChangeResult(before.change_id, WAITING), ChangeResult(after.change_id, WAITING)]
         assert world.ledger.fates([before.change_id, after.change_id]) == waiting
         taken = world.ledger.take_over("after")
-        assert world.ledger.reconcile(taken.epoch, 502).halted is None
+        assert world.ledger.reconcile(taken.epoch, Evidence(502)).halted is None
         again = self.reserve(world, taken.epoch, before.change_id, after.change_id)
         assert [one.nonce for one in again] == [502, 503]
 
@@ -128,7 +128,7 @@ class Halts(LedgerSuite):
         self.halt_by(world, 501)
         assert world.decide("resolve", mode="resend") == ""
         taken = world.ledger.take_over("after")
-        (bound,) = world.ledger.reconcile(taken.epoch, 501).bound
+        (bound,) = world.ledger.reconcile(taken.epoch, Evidence(501)).bound
         (again,) = self.reserve(world, taken.epoch, bound.change_id)
         world.ledger.advance(taken.epoch, None, again)
         fate = world.ledger.advance(taken.epoch, Answered(again, Rejected("no", consumed=True)), None)
@@ -176,7 +176,7 @@ class Halts(LedgerSuite):
         (doubtful,) = self.reserve(world, epoch, world.record("u1", "unit_status_changed", dirty))
         world.ledger.advance(epoch, None, doubtful)
         taken = world.ledger.take_over("next")
-        assert world.ledger.reconcile(taken.epoch, doubtful.nonce + 2).halted
+        assert world.ledger.reconcile(taken.epoch, Evidence(doubtful.nonce + 2)).halted
         assert world.decide("resolve", mode="resend") == ""
         taken = world.ledger.take_over("next")
         newest = world.record("u1", "unit_status_changed", clean)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.errors import LedgerHalted
-from oldhost_sync.oldhost.ledger import Reserved
+from oldhost_sync.oldhost.ledger import Evidence, Reserved
 from oldhost_sync.policy.changes import HELD, WAITING, ChangeResult, EntityKey, PriorityClass
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld
 
@@ -162,7 +162,7 @@ class Precedences(LedgerSuite):
         assert world.ledger.take_over("again").halt_knows_expected
         assert world.decide("resolve", mode=mode) == ""
         taken = world.ledger.take_over("next")
-        assert world.ledger.reconcile(taken.epoch, 508).halted is None
+        assert world.ledger.reconcile(taken.epoch, Evidence(508)).halted is None
         assert [one.nonce for one in self.send(world, taken.epoch, world.record("u1"))] == [508]
 
     def test_a_halt_is_not_told_of_a_count_that_agrees(self, world: LedgerWorld, epoch: int) -> None:

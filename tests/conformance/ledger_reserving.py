@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.errors import InvariantViolated
+from oldhost_sync.oldhost.ledger import Evidence
 from oldhost_sync.policy.changes import ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld
 
@@ -92,7 +93,7 @@ class Reserving(LedgerSuite):
         world.ledger.advance(epoch, None, operation)
         taken = world.ledger.take_over("next")
         fate = ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)
-        assert world.ledger.reconcile(taken.epoch, 502).fates == [fate]
+        assert world.ledger.reconcile(taken.epoch, Evidence(502)).fates == [fate]
         again = world.record("u1", "unit_status_changed", clean)
         assert [one.change_id for one in self.send(world, taken.epoch, again)] == [again]
         third = world.record("u1", "unit_status_changed", clean)

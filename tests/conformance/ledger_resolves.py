@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.errors import Fenced
-from oldhost_sync.oldhost.ledger import Count, Reserved
+from oldhost_sync.oldhost.ledger import Count, Evidence, Reserved
 from oldhost_sync.policy.changes import WAITING, ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 
@@ -52,7 +52,7 @@ class Resolves(LedgerSuite):
         assert world.decide("resolve", mode="adopt", count=Count(504)) == ""
         assert world.archived() == []
         taken = world.ledger.take_over("after")
-        assert world.ledger.reconcile(taken.epoch, 504).halted is None
+        assert world.ledger.reconcile(taken.epoch, Evidence(504)).halted is None
 
     def test_what_a_halt_tells_does_not_grow_with_each_look(self, world: LedgerWorld, epoch: int) -> None:
         self.send(world, epoch, *(world.record(f"u{number}") for number in range(5)))
@@ -73,7 +73,7 @@ class Resolves(LedgerSuite):
         (found,) = world.ledger.fates([operation.change_id])
         assert found.outcome == fate
         taken = world.ledger.take_over("after")
-        assert world.ledger.reconcile(taken.epoch, 502).halted is None
+        assert world.ledger.reconcile(taken.epoch, Evidence(502)).halted is None
 
     def test_operations_that_oldhost_lost_are_not_decided_about_before_anybody_was_shown_it(
         self, world: LedgerWorld, epoch: int
@@ -93,7 +93,7 @@ class Resolves(LedgerSuite):
         world.ledger.halt(epoch, "invariant violated: test")
         assert world.decide("resolve", mode="resend", count=Count(502)) == ""
         taken = world.ledger.take_over("after")
-        found = world.ledger.reconcile(taken.epoch, 502)
+        found = world.ledger.reconcile(taken.epoch, Evidence(502))
         assert found.fates == [ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)]
 
     def test_nonces_that_were_only_reserved_do_not_hide_a_foreign_write(self, world: LedgerWorld, epoch: int) -> None:
@@ -101,7 +101,7 @@ class Resolves(LedgerSuite):
         world.ledger.halt(epoch, "invariant violated: test")
         assert world.decide("resolve", mode="adopt", count=Count(502)) == ""
         taken = world.ledger.take_over("after")
-        assert world.ledger.reconcile(taken.epoch, 502).halted is None
+        assert world.ledger.reconcile(taken.epoch, Evidence(502)).halted is None
         assert world.counts() == (501, 502)
 
     # ------------------------------------------------------------------------------------- a decision that has to wait
@@ -113,7 +113,7 @@ class Resolves(LedgerSuite):
         assert world.outcome(sent[2].change_id) == ("APPLIED", 503), "nothing is done yet"
         taken = world.ledger.take_over("after the ban")
         assert taken.halted is None
-        found = world.ledger.reconcile(taken.epoch, 502)
+        found = world.ledger.reconcile(taken.epoch, Evidence(502))
         assert (found.halted, [ref.change_id for ref in found.bound]) == (None, [one.change_id for one in sent[1:]])
         assert world.shown() is None
 
@@ -123,7 +123,7 @@ class Resolves(LedgerSuite):
         world.decide("resolve", mode="adopt", count=BANNED)
         for name in ("after the ban", "later"):
             taken = world.ledger.take_over(name)
-            assert world.ledger.reconcile(taken.epoch, 502).halted is None
+            assert world.ledger.reconcile(taken.epoch, Evidence(502)).halted is None
         assert world.archived() == [502, 503]
 
     def test_a_decision_that_waited_is_not_carried_out_for_another_count(self, world: LedgerWorld, epoch: int) -> None:
@@ -131,8 +131,8 @@ class Resolves(LedgerSuite):
         self.halt_by(world, 503)
         world.decide("resolve", mode="adopt", count=BANNED)
         taken = world.ledger.take_over("after the ban")
-        assert world.ledger.reconcile(taken.epoch, 502, final=False).mismatch is not None
-        halted = world.ledger.reconcile(taken.epoch, 502).halted or ""
+        assert world.ledger.reconcile(taken.epoch, Evidence(502), final=False).mismatch is not None
+        halted = world.ledger.reconcile(taken.epoch, Evidence(502)).halted or ""
         assert "expects nonce 502 now; it was 503" in halted
         assert (self.halted(world), world.shown(), world.archived()) == (halted, 502, [])
 
@@ -188,7 +188,7 @@ class Resolves(LedgerSuite):
         world.ledger.ban(epoch, 900, refused=operation, halt="another client wrote", expected=502)
         assert world.decide("resolve", mode="resend") == ""
         taken = world.ledger.take_over("after")
-        world.ledger.reconcile(taken.epoch, 502)
+        world.ledger.reconcile(taken.epoch, Evidence(502))
         (again,) = self.reserve(world, taken.epoch, operation.change_id)
         world.ledger.advance(taken.epoch, None, again)
         assert "resolved a halt since" in world.decide("halt", change_id=operation.change_id, epoch=epoch)

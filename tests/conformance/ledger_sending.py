@@ -8,7 +8,7 @@ import pytest
 
 from oldhost_sync.drivers.events import Malformed, Rejected
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated
-from oldhost_sync.oldhost.ledger import Answered, Reserved
+from oldhost_sync.oldhost.ledger import Answered, Evidence, Reserved
 from oldhost_sync.policy.changes import WAITING, ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 
@@ -111,7 +111,7 @@ class Sending(LedgerSuite):
         taken = world.ledger.take_over("next")
         assert (taken.next_nonce, taken.released) == (501, [])
         assert [fate.outcome for fate in world.ledger.fates([second.change_id])] == [WAITING]
-        world.ledger.reconcile(taken.epoch, 501)
+        world.ledger.reconcile(taken.epoch, Evidence(501))
         (again,) = self.reserve(world, taken.epoch, second.change_id)
         assert again.nonce == 501
 
@@ -123,7 +123,7 @@ class Sending(LedgerSuite):
         assert world.archived() == [501, 502]
         assert world.ledger.fates([second.change_id]) == [ChangeResult(second.change_id, WAITING)]
         taken = world.ledger.take_over("next")
-        assert world.ledger.reconcile(taken.epoch, 501).halted is None
+        assert world.ledger.reconcile(taken.epoch, Evidence(501)).halted is None
         assert [one.nonce for one in self.send(world, taken.epoch, second.change_id)] == [501]
 
     def test_what_was_marked_but_never_written_counts_as_never_sent(self, world: LedgerWorld, epoch: int) -> None:
@@ -131,7 +131,7 @@ class Sending(LedgerSuite):
         world.ledger.advance(epoch, None, operation)
         world.ledger.uncount_send(epoch, operation)
         taken = world.ledger.take_over("next")
-        world.ledger.reconcile(taken.epoch, 501)
+        world.ledger.reconcile(taken.epoch, Evidence(501))
         assert self.reserve(world, taken.epoch, operation.change_id)[0].sends == 0
 
     @pytest.mark.parametrize("says", ["uncount_send", "ban"])
@@ -140,7 +140,7 @@ class Sending(LedgerSuite):
         (operation,) = self.reserve(world, epoch, world.record())
         world.ledger.advance(epoch, None, operation)
         taken = world.ledger.take_over("next")
-        world.ledger.reconcile(taken.epoch, 501)
+        world.ledger.reconcile(taken.epoch, Evidence(501))
         (again,) = self.reserve(world, taken.epoch, operation.change_id)
         world.ledger.advance(taken.epoch, None, again)
         for _ in range(2):
@@ -150,14 +150,14 @@ class Sending(LedgerSuite):
                 world.ledger.uncount_send(taken.epoch, again)
         after = world.ledger.take_over("after")
         fate = ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)
-        assert world.ledger.reconcile(after.epoch, 502).fates == [fate]
+        assert world.ledger.reconcile(after.epoch, Evidence(502)).fates == [fate]
 
     def test_a_refused_send_does_not_count_as_one(self, world: LedgerWorld, epoch: int) -> None:
         (operation,) = self.reserve(world, epoch, world.record())
         world.ledger.advance(epoch, None, operation)
         world.ledger.ban(epoch, 900, refused=operation)
         taken = world.ledger.take_over("next")
-        halted = world.ledger.reconcile(taken.epoch, 502).halted
+        halted = world.ledger.reconcile(taken.epoch, Evidence(502)).halted
         assert halted is not None
         assert "another client wrote" in halted
 
@@ -166,5 +166,5 @@ class Sending(LedgerSuite):
         world.ledger.advance(epoch, None, operation)
         world.ledger.advance(epoch, None, operation, again=True)
         taken = world.ledger.take_over("next")
-        world.ledger.reconcile(taken.epoch, 501)
+        world.ledger.reconcile(taken.epoch, Evidence(501))
         assert self.reserve(world, taken.epoch, operation.change_id)[0].sends == 1

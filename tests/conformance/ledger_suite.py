@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.conformance.ledger_answers import Answers
+from tests.conformance.ledger_evidence import Evidences
 from tests.conformance.ledger_fates import Fates
 from tests.conformance.ledger_halts import Halts
 from tests.conformance.ledger_precedence import Precedences
@@ -15,5 +16,5 @@ from tests.conformance.ledger_world import SETTLE_SECONDS
 __all__ = ["SETTLE_SECONDS", "LedgerConformance"]
 
 
-class LedgerConformance(Reserving, Precedences, Sending, Takeover, Halts, Resolves, Fates, Answers):
+class LedgerConformance(Reserving, Precedences, Sending, Takeover, Halts, Resolves, Fates, Answers, Evidences):
     """The parts, each a concept of the ledger, on one world."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.errors import Fenced
+from oldhost_sync.oldhost.ledger import Evidence
 from oldhost_sync.policy.changes import ChangeResult
 from tests.conformance.ledger_world import SETTLE_SECONDS, LedgerSuite, LedgerWorld, applied
 
@@ -19,7 +20,7 @@ class Takeover(LedgerSuite):
             lambda: world.ledger.advance(epoch, None, second),
             lambda: world.ledger.advance(epoch, applied(first), None),
             lambda: world.ledger.advance(epoch, applied(first), second),
-            lambda: world.ledger.reconcile(epoch, 501),
+            lambda: world.ledger.reconcile(epoch, Evidence(501)),
             lambda: world.ledger.halt(epoch, "zombie"),
             lambda: world.ledger.uncount_send(epoch, first),
         ):
@@ -56,7 +57,7 @@ class Takeover(LedgerSuite):
         (operation,) = self.reserve(world, epoch, world.record())
         world.ledger.advance(epoch, None, operation)
         taken = world.ledger.take_over("next")
-        found = world.ledger.reconcile(taken.epoch, 502)
+        found = world.ledger.reconcile(taken.epoch, Evidence(502))
         assert found.fates == [ChangeResult(operation.change_id, "APPLIED", 501, unproven=True)]
         assert found.bound == []
         assert world.outcome(operation.change_id) == ("APPLIED", 501)
@@ -67,7 +68,7 @@ class Takeover(LedgerSuite):
         (operation,) = self.reserve(world, epoch, world.record())
         world.ledger.advance(epoch, None, operation)
         taken = world.ledger.take_over("next")
-        found = world.ledger.reconcile(taken.epoch, 501)
+        found = world.ledger.reconcile(taken.epoch, Evidence(501))
         assert [ref.change_id for ref in found.bound] == [operation.change_id]
         (again,) = self.reserve(world, taken.epoch, operation.change_id)
         assert (again.nonce, again.body, again.sends) == (501, operation.body, 1)
@@ -81,7 +82,7 @@ class Takeover(LedgerSuite):
         world.ledger.advance(epoch, None, first)
         world.ledger.advance(epoch, None, second)
         taken = world.ledger.take_over("next")
-        found = world.ledger.reconcile(taken.epoch, 502)
+        found = world.ledger.reconcile(taken.epoch, Evidence(502))
         assert found.fates == [ChangeResult(first.change_id, "APPLIED", 501, unproven=True)]
         assert [ref.change_id for ref in found.bound] == [second.change_id]
 
@@ -89,7 +90,7 @@ class Takeover(LedgerSuite):
         (operation,) = self.reserve(world, epoch, world.record("u1"))
         world.ledger.advance(epoch, None, operation)
         taken = world.ledger.take_over("next")
-        world.ledger.reconcile(taken.epoch, 501)
+        world.ledger.reconcile(taken.epoch, Evidence(501))
         bound, fresh = self.reserve(world, taken.epoch, operation.change_id, world.record("u2"))
         assert (bound.nonce, fresh.nonce) == (501, 502)
 
@@ -129,7 +130,7 @@ class Takeover(LedgerSuite):
         world.ledger.ban(epoch, 900)
         world.age(910)
         taken = world.ledger.take_over("next")
-        world.ledger.reconcile(taken.epoch, 501)
+        world.ledger.reconcile(taken.epoch, Evidence(501))
         world.age(-300)
         assert world.ledger.take_over("later").banned_ms == 0
         assert world.ledger.ban(taken.epoch, 900) > 900_000
@@ -148,7 +149,7 @@ class Takeover(LedgerSuite):
         (operation,) = self.reserve(world, epoch, world.record())
         world.ledger.advance(epoch, None, operation)
         taken = world.ledger.take_over("next")
-        world.ledger.reconcile(taken.epoch, 501)
+        world.ledger.reconcile(taken.epoch, Evidence(501))
         (again,) = self.reserve(world, taken.epoch, operation.change_id)
         world.ledger.advance(taken.epoch, None, again)
         assert world.archived() == [501]

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pytest
 
 from oldhost_sync.drivers.events import Applied, Rejected
-from oldhost_sync.oldhost.ledger import Answered, Count, Ledger, Reserved
+from oldhost_sync.oldhost.ledger import Answered, Count, Evidence, Ledger, Reserved
 from oldhost_sync.policy.changes import ChangeResult, PriorityClass
 
 SETTLE_SECONDS = 10.0
@@ -109,5 +109,5 @@ class LedgerSuite:
 
     def halt_by(self, world: LedgerWorld, expected: int) -> int:
         taken = world.ledger.take_over("next")
-        assert world.ledger.reconcile(taken.epoch, expected).halted is not None
+        assert world.ledger.reconcile(taken.epoch, Evidence(expected)).halted is not None
         return taken.epoch

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.drivers.events import Applied, Rejected
-from oldhost_sync.oldhost.ledger import Answered, Reserved
+from oldhost_sync.oldhost.ledger import Answered, Evidence, Reserved
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.integration.store.writing import recorded
 
@@ -70,7 +70,7 @@ def _reserve(hurt: Engine, calm: Engine) -> Transaction:
 
     def again() -> Any:
         taken = ledger.take_over("successor")
-        ledger.reconcile(taken.epoch, 1)
+        ledger.reconcile(taken.epoch, Evidence(1))
         return ledger.reserve(taken.epoch, [change])
 
     return Transaction(
@@ -101,7 +101,7 @@ def _advance(hurt: Engine, calm: Engine) -> Transaction:
         # OldHost has applied nonce 1, and nothing of nonce 2 was written.
         world.age(SETTLE_SECONDS)
         taken = ledger.take_over("successor")
-        found = ledger.reconcile(taken.epoch, 2)
+        found = ledger.reconcile(taken.epoch, Evidence(2))
         (entry,) = ledger.reserve(taken.epoch, [second])
         assert found.halted is None
         assert isinstance(entry, Reserved)

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from oldhost_sync.oldhost.errors import Fenced
+from oldhost_sync.oldhost.ledger import Evidence
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.tuning import WriterPolicy
@@ -66,8 +67,8 @@ class _Ledger(MariaLedger):
         self.world.sometimes.hit("gave back after a rejection" if rejected else "gave back what was reserved")
         return fate
 
-    def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Any:
-        found = super().reconcile(epoch, expected, final=final)
+    def reconcile(self, epoch: int, evidence: Evidence, *, final: bool = True) -> Any:
+        found = super().reconcile(epoch, evidence, final=final)
         if found.halted is None and found.mismatch is None:
             self.world.always.reconciled = max(self.world.always.reconciled, epoch)
         return found

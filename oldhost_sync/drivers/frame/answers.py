@@ -94,11 +94,11 @@ class Answers:
         return _wait(fields) or Unlisted("a frame that answers no operation")
 
     def said(self, content: bytes, fields: Mapping[str, Any] | None, number: int, answer: Answer) -> Said:
-        """The answer in its own words. A frame has no status: 0."""
+        """The answer in its own words."""
         is_ours = self._number((fields or {}).get("number")) == number
         expected = self._number((fields or {}).get("expected"))
         is_used = isinstance(answer, Replay) or (is_ours and expected is not None and self._is_after(expected, number))
-        return Said(0, host_json.words(content), is_used, isinstance(answer, Busy | Unlisted))
+        return Said("answer", host_json.words(content), used=is_used, refuses=isinstance(answer, Busy | Unlisted))
 
     def _about(self, kind: str, fields: Mapping[str, Any], number: int) -> Answer:
         """What is said about our own operation."""

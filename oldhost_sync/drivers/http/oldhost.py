@@ -87,7 +87,13 @@ def said_by(status: int, body: bytes, nonce: int) -> Said:
     is_replay = isinstance(answer, Replay)
     is_ours = fields.get("nonce", nonce) == nonce
     is_used = is_replay or (is_ours and (host_json.number(fields.get("expected_nonce")) or 0) > nonce)
-    return Said(status, host_json.words(body), is_used, isinstance(answer, Busy | Unlisted))
+    return Said(
+        f"status {status}",
+        host_json.words(body),
+        rejects=400 <= status < 500,
+        used=is_used,
+        refuses=isinstance(answer, Busy | Unlisted),
+    )
 
 
 def read_ask(status: int, body: bytes) -> Expected | OutOfRange | Banned | Busy | ConnectionInUse | Ambiguous:

@@ -19,13 +19,13 @@ _VARIES = re.compile(
     r"|\b0x[0-9a-fA-F]+\b|\d+(?:[.,:]\d+)*"  # numbers, times, amounts
 )
 # An answer that is not the protocol's, as `Said` words it. Its body may say anything, a guest's name too.
-_FOREIGN = re.compile(r"((?:unsure: )?status [0-9]{3})[:,] ")
+_FOREIGN = re.compile(r"((?:unsure: )?(?:(?:status|code) [0-9]+|answer))[:,] ")
 
 
 def cause_of(text: str | None, length: int = LENGTH_MAX) -> str:
     """`text` with # for each number, UUID, hash and quoted name: changes refused for the same reason give the same
     text. At most `length` characters; by default short enough for a key. Of an answer that is not the protocol's its
-    status.
+    kind.
     """
     if foreign := _FOREIGN.match(text or ""):
         return foreign[1]

@@ -19,6 +19,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.drivers.events import OutcomeTold, ToldFate
 from oldhost_sync.oldhost.errors import check
 from oldhost_sync.oldhost.ledger import Reservation
 from oldhost_sync.policy.changes import ChangeResult, Outcome, PriorityClass
@@ -105,6 +106,13 @@ class Ending:
         return replace(ending, payload_hash=change.state_hash, mapping=change.mapping)
 
     @staticmethod
+    def found_applied(change: Any) -> Ending:
+        """OldHost says later that it has applied it. The next change of the key is always sent: which state the body
+        makes is not kept with it.
+        """
+        return replace(Ending.unconfirmed(change), unproven=False)
+
+    @staticmethod
     def unconfirmed(change: Any) -> Ending:
         """OldHost has used the nonce, but its answer was lost and may have been a rejection. So OldHost's state is
         unknown, and the next change of the key is always sent.
@@ -173,6 +181,7 @@ def supersede_older(connection: Connection, change_id: int, key: tuple[str, str,
 
 # ---------------------------------------------------------------------------------------------------------- used nonces
 
+APPLIED = "applied"
 UNCONFIRMED = "unconfirmed: OldHost expected a later nonce, and its answer was lost"
 # The first word of an unsure letter's text: such letters have groups and alerts of their own.
 UNSURE = "unsure: "
@@ -195,20 +204,29 @@ class UsedNonce:
         return ChangeResult(ending.change_id, ending.outcome.value, ending.nonce, error, unproven=ending.unproven)
 
 
-def used(row: Any, otherwise: str = UNCONFIRMED, *, shared: bool = False) -> UsedNonce:
+def used(row: Any, otherwise: str = UNCONFIRMED, *, shared: bool = False, told: OutcomeTold | None = None) -> UsedNonce:
     """`row`: SENT, its nonce used (`statements.SENT_ROWS`). `otherwise`: why it counts as applied if no answer came.
-    `shared`: another operation had the nonce before, and may have used it.
+    `shared`: another operation had the nonce before, and may have used it. `told`: what OldHost says of it later.
     """
+    if told is not None and not shared:
+        return _told(row, told)
     if not row.sends or row.said_send != row.sends:
         if shared:
             why = f"{UNSURE}its answer was lost, and another operation had nonce {row.nonce}, too"
             return UsedNonce("UNSURE", why, Ending.unsure(row, why))
         return UsedNonce("APPLIED", otherwise, Ending.unconfirmed(row))
-    if 400 <= row.said_status < 500:
+    if row.said_rejects:
         ending = Ending.of(row, Outcome.DEAD, nonce=row.nonce, error=row.answer)
         return UsedNonce("FAILED", f"rejected: {row.answer}", ending)
     unsure = f"{UNSURE}{row.answer}"
     return UsedNonce("UNSURE", unsure, Ending.unsure(row, unsure))
+
+
+def _told(row: Any, told: OutcomeTold) -> UsedNonce:
+    if told.fate is ToldFate.APPLIED:
+        return UsedNonce("APPLIED", APPLIED, Ending.found_applied(row))
+    reason = told.reason or "OldHost said so when it was asked"
+    return UsedNonce("FAILED", f"rejected: {reason}", Ending.of(row, Outcome.DEAD, nonce=row.nonce, error=reason))
 
 
 # -------------------------------------------------------------------------------------------------------- setting apart
@@ -394,12 +412,13 @@ def end_used(
     expected: int,
     *,
     otherwise: str = UNCONFIRMED,
+    told: OutcomeTold | None = None,
     numbered: bool = False,
 ) -> list[ChangeResult]:
     """Record how an operation in doubt ended whose nonce is used, and how the `others` that had it: their fates.
-    `otherwise`: as for :func:`used`; `numbered`: as for :func:`record_fate`.
+    `otherwise` and `told`: as for :func:`used`; `numbered`: as for :func:`record_fate`.
     """
-    ended = used(row, otherwise, shared=bool(others))
+    ended = used(row, otherwise, shared=bool(others), told=told)
     completed = connection.exec_driver_sql(sql.COMPLETE_FOUND, (ended.status, shortened(ended.answer), host, row.nonce))
     check(completed.rowcount == 1, f"nonce {row.nonce} was not SENT")
     record_fate(connection, host, ended.ending, numbered=numbered)

@@ -62,7 +62,7 @@ def mismatch_of(expected: int, ledger: Any, sent: Sequence[Any]) -> str | None:
         )
     not_ours = next((row for row in sent if row.nonce < expected and not row.sends), None)
     if not_ours is not None:
-        how = "never written" if not_ours.said_status is None else "refused each time it was sent"
+        how = "never written" if not_ours.said_send is None else "refused each time it was sent"
         return (
             f"OldHost expects nonce {expected}, but our operation {not_ours.nonce} was {how}: "
             "another client wrote to OldHost. Decide by `resolve`."
@@ -127,7 +127,7 @@ _FORGET_APPLIED_FROM = "DELETE FROM applied_states WHERE host = %s AND nonce >= 
 # Their nonces will be used again, so each gets a nonce lower than all that follow.
 _FORGET_STATES_FROM = "UPDATE applied_states SET payload_hash = '', nonce = %s WHERE host = %s AND nonce >= %s"
 _SENT_AGAIN_FROM = (
-    "UPDATE nonce_requests SET status = 'SENT', sends = 0, completed_at = NULL, said_status = NULL, "
+    "UPDATE nonce_requests SET status = 'SENT', sends = 0, completed_at = NULL, said_rejects = 0, "
     "said_send = NULL, said_used = 0, refused = 0, "
     "answer = 'to be sent again by an operator''s decision', sent_at = COALESCE(sent_at, UTC_TIMESTAMP(6)) "
     "WHERE host = %s AND nonce >= %s"

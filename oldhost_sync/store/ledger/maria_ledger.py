@@ -19,11 +19,11 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.drivers.events import Applied, Said
 from oldhost_sync.drivers.mapping import OLDHOST, CodeMissing, HostMapping
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable, check
-from oldhost_sync.oldhost.ledger import Answered, Reconciled, Reservation, Reserved, TakenOver, consumed
+from oldhost_sync.oldhost.ledger import Answered, Evidence, Reconciled, Reservation, Reserved, TakenOver, consumed
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
 from oldhost_sync.store.errors import StoreError, is_the_values_fault
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.fates import Ending, Pauses, record_fate, shortened
+from oldhost_sync.store.ledger.fates import APPLIED, Ending, Pauses, record_fate, shortened
 from oldhost_sync.store.ledger.reconciliation import THIS_MACHINE, MachineClock, complete_halt, reconcile, take_over
 from oldhost_sync.store.ledger.reservation import (
     CANDIDATES,
@@ -80,9 +80,9 @@ class MariaLedger:
 
     # ---------------------------------------------------------------------------------------------- reconciling
 
-    def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Reconciled:
+    def reconcile(self, epoch: int, evidence: Evidence, *, final: bool = True) -> Reconciled:
         return self._run(
-            lambda connection: reconcile(connection, self._host, epoch, expected, final=final),
+            lambda connection: reconcile(connection, self._host, epoch, evidence, final=final),
             waits_again=False,
         )
 
@@ -252,7 +252,7 @@ class MariaLedger:
 
     def _note(self, connection: Connection, statement: str, epoch: int, sent: Reserved, said: Said) -> None:
         of_this_send = (self._host, sent.nonce, epoch)
-        connection.exec_driver_sql(statement, (said.status, shortened(str(said)), *of_this_send))
+        connection.exec_driver_sql(statement, (said.rejects, shortened(str(said)), *of_this_send))
         if said.refuses:
             connection.exec_driver_sql(sql.COUNT_REFUSAL, of_this_send)
         if said.used:
@@ -273,7 +273,7 @@ class MariaLedger:
     def _record(self, connection: Connection, epoch: int, answered: Answered, *, sending: bool) -> ChangeResult:
         operation, answer = answered.operation, answered.answer
         if isinstance(answer, Applied):
-            self._consume(connection, epoch, answered, "APPLIED", "applied", sending=sending)
+            self._consume(connection, epoch, answered, "APPLIED", APPLIED, sending=sending)
             if answer.names_earlier_than(operation.nonce):
                 connection.exec_driver_sql(sql.COUNT_FELL, (operation.nonce, self._host))
             record_fate(connection, self._host, Ending.applied(operation), numbered=True)

@@ -1,8 +1,8 @@
 """How a session begins: its owner takes the host over and compares what is in doubt with the nonce OldHost expects.
 
 The takeover raises the epoch, releases what was only reserved, and lists what is in doubt. The comparison finds the
-nonce of each operation in doubt either used (`fates.used` says what that proves) or still bound; where OldHost's
-expected nonce contradicts the ledger, it halts.
+nonce of each operation in doubt either used (`fates.used` says what that proves) or still bound; where what OldHost
+says contradicts the ledger, or nobody can say what became of an operation, it halts.
 
 The settle time is measured by the database's clock, which all workers share. But that clock can be set forward (an NTP
 step, a fail-over to a server that is ahead), and then a request sent a second ago would look an hour old. So each
@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.drivers.ambiguity import Resends
 from oldhost_sync.oldhost.errors import check
-from oldhost_sync.oldhost.ledger import BOUND_MAX, InDoubt, Reconciled, TakenOver
-from oldhost_sync.policy.changes import ChangeResult
+from oldhost_sync.oldhost.ledger import BOUND_MAX, Evidence, InDoubt, Reconciled, TakenOver
+from oldhost_sync.policy.changes import ChangeResult, PriorityClass
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.fates import end_used, others_of, set_apart, shortened
 from oldhost_sync.store.ledger.halt import carry_out, mismatch_of, objection, show, stale, too_many
@@ -117,6 +118,7 @@ def take_over(connection: Connection, host: str, owner: str, *, settle_ms: int, 
         settle_wait_ms=0 if age_ms is None else max(0, settle_ms - age_ms),
         halted=None if row.resolve_mode else row.halted,
         halt_knows_expected=row.halted_expected_nonce is not None,
+        incarnation=row.host_incarnation,
     )
 
 
@@ -141,15 +143,15 @@ def _lower_next_nonce(
     return lowered
 
 
-def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, final: bool) -> Reconciled:
+def reconcile(connection: Connection, host: str, epoch: int, evidence: Evidence, *, final: bool) -> Reconciled:
     ledger = lock(connection, host, epoch)
-    if ledger.halted is not None and ledger.resolve_mode is not None:
-        why = objection(ledger, expected) or too_many(ledger, expected)
+    if ledger.halted is not None and ledger.resolve_mode is not None and evidence.expected is not None:
+        why = objection(ledger, evidence.expected) or too_many(ledger, evidence.expected)
         if why and not final:
             return Reconciled(mismatch=why)
         if why:
-            return Reconciled(halted=show(connection, host, ledger, expected, why))
-        carry_out(connection, host, ledger, expected)
+            return Reconciled(halted=show(connection, host, ledger, evidence.expected, why))
+        carry_out(connection, host, ledger, evidence.expected)
         ledger = lock(connection, host, epoch)
     if ledger.halted is not None:
         return Reconciled(halted=ledger.halted)
@@ -157,28 +159,75 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
     nonces = [row.nonce for row in sent]
     due = list(range(ledger.last_applied_nonce + 1, ledger.next_nonce))
     check(nonces == due, f"SENT are the nonces {nonces[:5]}; by the ledger row, {len(due)} should be: {due[:5]}")
+    expected = _expected(evidence, ledger, sent)
     why_stale = stale(expected, sent) if expected > ledger.last_applied_nonce else None
     if why_stale is not None:
         return Reconciled(stale=why_stale)
     mismatch = mismatch_of(expected, ledger, sent)
-    if mismatch is not None and not final:
-        return Reconciled(mismatch=mismatch)
+    unknown = None if mismatch else _unknown(evidence, expected, sent)
+    if not final and (mismatch or unknown):
+        return Reconciled(mismatch=mismatch or unknown)
     if mismatch is not None:
         connection.exec_driver_sql(sql.HALT, (expected, shortened(mismatch), host))
         return Reconciled(halted=mismatch)
+    if unknown is not None:
+        _end_used(connection, host, epoch, expected, list(sent), evidence)
+        connection.exec_driver_sql(sql.HALT, (None, shortened(unknown), host))
+        return Reconciled(halted=unknown)
+    _note_agreement(connection, host, ledger, evidence)
+    return _settle(connection, host, epoch, expected, list(sent), evidence)
+
+
+def _note_agreement(connection: Connection, host: str, ledger: sql.LedgerRow, evidence: Evidence) -> None:
     if ledger.count_fell_at is not None:
         connection.exec_driver_sql(sql.COUNT_FELL, (None, host))
     if not ledger.ban_is_over:
         connection.exec_driver_sql(sql.END_BAN, (host,))
-    fates, left = _end_used(connection, host, epoch, expected, list(sent))
-    given_up, apart = set_apart(connection, host, expected, expected - 1, left)
-    fates += given_up
+    if ledger.host_incarnation != evidence.incarnation:
+        connection.exec_driver_sql(sql.SET_INCARNATION, (evidence.incarnation, host))
+
+
+def _settle(
+    connection: Connection, host: str, epoch: int, expected: int, sent: list[sql.SentRow], evidence: Evidence
+) -> Reconciled:
+    """End what is used, set apart what the host refuses, list what is sent first."""
+    fates, left = _end_used(connection, host, epoch, expected, sent, evidence)
+    apart: list[list[int]] = []
+    if evidence.proves_free(expected):
+        given_up, apart = set_apart(connection, host, expected, expected - 1, left)
+        fates += given_up
     rows = connection.exec_driver_sql(sql.BOUND_REFS, (host, expected, BOUND_MAX + 1)).all()
-    return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], bound_is_cut=len(rows) > BOUND_MAX, apart=apart)
+    bound = [as_ref(row) for row in rows[:BOUND_MAX]]
+    return Reconciled(expected, fates, bound, bound_is_cut=len(rows) > BOUND_MAX, apart=apart)
+
+
+def _expected(evidence: Evidence, ledger: sql.LedgerRow, sent: Sequence[sql.SentRow]) -> int:
+    """The nonce that the host wants next, by its count; else the first one that it is not known to have used."""
+    if evidence.expected is not None:
+        return evidence.expected
+    unused = (row.nonce for row in sent if not (row.said_used or evidence.told(row.nonce)))
+    return next(unused, int(ledger.next_nonce))
+
+
+def _unknown(evidence: Evidence, expected: int, sent: Sequence[sql.SentRow]) -> str | None:
+    """Why an operator must say whether the operation with this nonce was taken; None: that is known, or it is sent
+    again whatever the truth is.
+    """
+    row = next((row for row in sent if row.nonce == expected), None)
+    if row is None or not row.sends or evidence.proves_free(expected):
+        return None
+    is_resent = row.priority_class == PriorityClass.LWW and row.event_type in evidence.resent_types
+    if is_resent or evidence.resends is not Resends.NEVER:
+        return None
+    return (
+        f"nobody can say whether OldHost took change {row.change_id} (nonce {row.nonce}): its answer was lost, and "
+        f"{evidence.unknown}. Look there, then decide: `resolve adopt` counts it as applied, `resolve resend` sends it "
+        "again."
+    )
 
 
 def _end_used(
-    connection: Connection, host: str, epoch: int, expected: int, sent: list[sql.SentRow]
+    connection: Connection, host: str, epoch: int, expected: int, sent: list[sql.SentRow], evidence: Evidence
 ) -> tuple[list[ChangeResult], list[sql.SentRow]]:
     """The fates of the operations below `expected`, and what is in doubt then: with them another may lose its nonce."""
     used_up = [row for row in sent if row.nonce < expected]
@@ -189,7 +238,7 @@ def _end_used(
         others = others_of(connection, host, row)
         advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, host, epoch, row.nonce - 1))
         check(advanced.rowcount == 1, f"nonce {row.nonce} is not the next to be used up")
-        fates += end_used(connection, host, row, others, expected, numbered=True)
+        fates += end_used(connection, host, row, others, expected, told=evidence.told(row.nonce), numbered=True)
     return fates, list(connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all())
 
 

@@ -34,7 +34,7 @@ CREATE_LEDGER = (
 )
 LOCK_LEDGER = (
     "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, resolved_epoch, "
-    "losses_accepted_at, losses_accepted_id, ban_is_over, count_fell_at, "
+    "losses_accepted_at, losses_accepted_id, ban_is_over, count_fell_at, host_incarnation, "
     "COALESCE(apart_until > UTC_TIMESTAMP(6), 0) AS has_apart, "
     "TIMESTAMPDIFF(MICROSECOND, ban_told_at, UTC_TIMESTAMP(6)) DIV 1000 AS ban_told_ms_ago, "
     f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s FOR UPDATE"
@@ -65,6 +65,7 @@ BAN = (
 )
 # In the transaction that records the answer; and once OldHost's count agrees with the ledger again.
 COUNT_FELL = "UPDATE nonce_ledger SET count_fell_at = %s WHERE host = %s"
+SET_INCARNATION = "UPDATE nonce_ledger SET host_incarnation = %s WHERE host = %s"
 END_BAN = "UPDATE nonce_ledger SET ban_is_over = 1 WHERE host = %s"
 # The first reason is kept: a later one is usually its consequence (what the writer found is added, see ADD_REASON). But
 # a reason found while an operator's decision waits is new to the operator: it replaces the first and cancels the
@@ -93,7 +94,8 @@ BRING_SENT_AT_FORWARD = (
     "WHERE host = %s AND status = 'SENT'"
 )
 IN_DOUBT = (
-    f"SELECT nonce, change_id, sends FROM {_BY_STATUS} WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
+    f"SELECT nonce, change_id, sends, idempotency_key FROM {_BY_STATUS} "
+    "WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
 )
 # Only of operations that may have been written: one taken back before its first byte can't be applied late.
 YOUNGEST_SENT_MS = (
@@ -101,7 +103,7 @@ YOUNGEST_SENT_MS = (
     f"FROM {_BY_STATUS} WHERE host = %s AND status = 'SENT' AND sends > 0"
 )
 SENT_ROWS = (
-    "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.mapping, r.sends, r.said_status, r.said_send, "
+    "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.mapping, r.sends, r.said_rejects, r.said_send, "
     "r.said_used, r.refused, r.answer, "
     "TIMESTAMPDIFF(MICROSECOND, r.sent_at, UTC_TIMESTAMP(6)) DIV 1000 AS sent_ms_ago, "
     "o.entity_type, o.entity_id, o.event_type, o.priority_class "
@@ -135,7 +137,7 @@ COMPLETE_FOUND = (
 UNCOUNT_SEND = "UPDATE nonce_requests SET sends = %s WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
 # An answer to this epoch's send, which may have used the nonce; and one to a send that does not count, which must not
 # replace the answer to a send that does.
-_NOTE = "UPDATE nonce_requests SET said_status = %s, said_send = {send}, answer = %s "
+_NOTE = "UPDATE nonce_requests SET said_rejects = %s, said_send = {send}, answer = %s "
 COUNT_REFUSAL = (
     "UPDATE nonce_requests SET refused = refused + 1 WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
 )
@@ -150,7 +152,7 @@ CALL_A_REPLAY = f"UPDATE nonce_requests SET answer = '{CALLED_A_REPLAY}' {_OF_TH
 
 _KEPT = (
     "host, nonce, idempotency_key, change_id, epoch, body, mapping, status, sends, created_at, sent_at, completed_at, "
-    "answer, said_status, said_send, said_used, refused"
+    "answer, said_rejects, said_send, said_used, refused"
 )
 ARCHIVE = (
     f"INSERT INTO nonce_requests_archive ({_KEPT}, archived_at, reason) "

@@ -88,8 +88,9 @@ _IN_DOUBT = text(
 )
 # Of those below a nonce: an answer is kept, or another operation had the nonce, too. So they may become dead letters.
 _ANSWERED = (
-    "SELECT r.nonce, r.change_id, r.sends, r.said_status, r.said_send, r.answer, o.entity_type, o.entity_id, "
-    "o.event_type, o.priority_class FROM nonce_requests r FORCE INDEX (ix_nonce_requests_status) "
+    "SELECT r.nonce, r.change_id, r.mapping, r.sends, r.said_rejects, r.said_send, r.answer, "
+    "o.entity_type, o.entity_id, o.event_type, o.priority_class "
+    "FROM nonce_requests r FORCE INDEX (ix_nonce_requests_status) "
     "STRAIGHT_JOIN outbox_events o ON o.id = r.change_id WHERE r.host = %s AND r.status = 'SENT' AND r.nonce < %s "
     "AND ((r.sends > 0 AND r.said_send = r.sends) OR EXISTS (SELECT 1 FROM nonce_requests_archive a "
     "WHERE a.host = r.host AND a.nonce = r.nonce AND a.change_id <> r.change_id))"

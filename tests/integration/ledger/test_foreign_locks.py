@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oldhost_sync.drivers.events import Rejected
-from oldhost_sync.oldhost.ledger import Answered, Reserved
+from oldhost_sync.oldhost.ledger import Answered, Evidence, Reserved
 from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.outbox.books import count_books
@@ -104,7 +104,7 @@ def test_a_recovery_does_not_wait_for_a_row_that_an_application_holds(
     world.ledger.advance(epoch, None, operations[0])
     with held(world, *HOLDS[what]), mariadb_server.nobody_waits():
         epoch = world.ledger.take_over("next").epoch
-        found = world.ledger.reconcile(epoch, 502).fates
+        found = world.ledger.reconcile(epoch, Evidence(502)).fates
         (other,) = reserved(world, epoch, operations[1].change_id)
         world.ledger.advance(epoch, None, other)
         world.ledger.advance(epoch, applied(other), None)
@@ -193,12 +193,12 @@ def test_what_oldhost_lost_waits_again_also_when_its_fate_was_pending(world: Mar
     with held(world, f"SELECT id FROM outbox_events WHERE id = {change_id} FOR UPDATE"):
         world.ledger.advance(epoch, applied(operation), None)
     epoch = world.ledger.take_over("next").epoch
-    assert world.ledger.reconcile(epoch, 501).halted is not None
+    assert world.ledger.reconcile(epoch, Evidence(501)).halted is not None
     assert world.decide("resolve", mode="resend") == ""
     write_fates(world)
     assert world.outcome(change_id) == (None, None)
     epoch = world.ledger.take_over("next").epoch
-    assert [ref.change_id for ref in world.ledger.reconcile(epoch, 501).bound] == [change_id]
+    assert [ref.change_id for ref in world.ledger.reconcile(epoch, Evidence(501)).bound] == [change_id]
 
 
 def test_fates_behind_many_that_are_held_are_written(

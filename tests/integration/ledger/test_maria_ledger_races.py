@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.drivers.events import Applied, Rejected
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
-from oldhost_sync.oldhost.ledger import Answered, Count, Reserved
+from oldhost_sync.oldhost.ledger import Answered, Count, Evidence, Reserved
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.change_recorder import record_change
@@ -235,7 +235,7 @@ def test_the_server_killed_and_restarted_keeps_what_was_committed(
     mariadb_server.start()
     taken = world.ledger.take_over("after")
     assert [one.nonce for one in taken.in_doubt] == [2]
-    found = world.ledger.reconcile(taken.epoch, 3)
+    found = world.ledger.reconcile(taken.epoch, Evidence(3))
     assert [fate.outcome for fate in found.fates] == ["APPLIED"]
     assert world.counts() == (2, 3)
 

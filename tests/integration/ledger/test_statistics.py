@@ -16,7 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.drivers.events import Applied
-from oldhost_sync.oldhost.ledger import Answered, Reserved
+from oldhost_sync.oldhost.ledger import Answered, Evidence, Reserved
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 
@@ -99,7 +99,7 @@ def all_steps(world: MariaWorld) -> None:
     ledger.uncount_send(epoch, second)
     ledger.check_known(epoch, ids[-1], world.accepted_at_ms(ids[-1]))
     epoch = ledger.take_over("second").epoch
-    found = ledger.reconcile(epoch, first.nonce + 1)
+    found = ledger.reconcile(epoch, Evidence(first.nonce + 1))
     assert [fate.change_id for fate in found.fates] == [first.change_id]
     assert len(ledger.fates(ids)) == SENT_AT_ONCE
 

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.drivers.events import Rejected
-from oldhost_sync.oldhost.ledger import Answered, Count, Reserved
+from oldhost_sync.oldhost.ledger import Answered, Count, Evidence, Reserved
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store import retention
 from oldhost_sync.store.intake.change_recorder import record_refused
@@ -57,7 +57,7 @@ class Host:
         ledger.advance(self.epoch, None, entry)
         if lost:
             self.epoch = ledger.take_over("next").epoch
-            ledger.reconcile(self.epoch, entry.nonce + 1)
+            ledger.reconcile(self.epoch, Evidence(entry.nonce + 1))
             return
         answer = Answered(entry, Rejected("no such unit", consumed=True)) if rejected else applied(entry)
         ledger.advance(self.epoch, answer, None)
@@ -75,13 +75,13 @@ class Host:
         """OldHost expects `expected` again, and an operator decides."""
         ledger = self.world.ledger
         self.epoch = ledger.take_over("next").epoch
-        if ledger.reconcile(self.epoch, expected).halted is not None:
+        if ledger.reconcile(self.epoch, Evidence(expected)).halted is not None:
             assert self.world.decide("resolve", mode=mode, count=BANNED if later else Count(expected)) == ""
         if later:
             self.relay()
             self.check()
         self.epoch = ledger.take_over("after").epoch
-        assert ledger.reconcile(self.epoch, expected).halted is None
+        assert ledger.reconcile(self.epoch, Evidence(expected)).halted is None
 
     # ------------------------------------------------------------------------------------------------------ the relay
 

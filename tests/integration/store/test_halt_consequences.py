@@ -70,8 +70,8 @@ def set_up(connection: Connection, ledger: list[Row], expected: int | None) -> N
         connection.execute(
             text(
                 "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status, sends, "
-                "answer, said_status, said_send) VALUES ('oldhost', :nonce, :nonce, :nonce, 1, '{\"payload\": {}}', "
-                ":status, :sends, :answer, :said, IF(:said IS NULL, NULL, :sends))"
+                "answer, said_rejects, said_send) VALUES ('oldhost', :nonce, :nonce, :nonce, 1, '{\"payload\": {}}', "
+                ":status, :sends, :answer, COALESCE(:said BETWEEN 400 AND 499, 0), IF(:said IS NULL, NULL, :sends))"
             ),
             {name: getattr(row, name) for name in ("nonce", "status", "sends", "answer", "said")},
         )

@@ -157,7 +157,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was never written was refused",
-        (Patch(MISMATCH, '"never written" if not_ours.said_status is None else', '"refused each time it was sent" if not_ours.said_status is None else'),),
+        (Patch(MISMATCH, '"never written" if not_ours.said_send is None else', '"refused each time it was sent" if not_ours.said_send is None else'),),
         levels=(UNLISTED,),
     ),
     Mutant(

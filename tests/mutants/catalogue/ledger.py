@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "a nonce that two operations had proves the last one applied",
-        (Patch(FATES, "ended = used(row, otherwise, shared=bool(others))", "ended = used(row, otherwise)"),),
+        (Patch(FATES, "ended = used(row, otherwise, shared=bool(others), told=told)", "ended = used(row, otherwise, told=told)"),),
         levels=(APART,),
     ),
     Mutant(
@@ -85,12 +85,12 @@ MUTANTS = (
     ),
     Mutant(
         "an unsure answer counts as a rejection",
-        (Patch(FATES, "if 400 <= row.said_status < 500:", "if row.said_status:"),),
+        (Patch(FATES, "if row.said_rejects:", "if True:"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
         "a rejection of a form that we don't know counts as unsure",
-        (Patch(FATES, "if 400 <= row.said_status < 500:", "if False:"),),
+        (Patch(FATES, "if row.said_rejects:", "if False:"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(

@@ -59,7 +59,9 @@ def test_answers_mean_the_same_however_they_are_cut(answer: dict[str, Any]) -> N
         assert told(event) == answer["answer"]
         if not isinstance(event, Applied | Rejected | Malformed):
             assert wire.said is not None
-            assert [wire.said.status, wire.said.words, wire.said.used, wire.said.refuses] == answer["said"]
+            status, *words = answer["said"]
+            assert [wire.said.words, wire.said.used, wire.said.refuses] == words
+            assert (wire.said.kind, wire.said.rejects) == (f"status {status}", 400 <= status < 500)
         wire.ask_expected(0)
         assert told(heard(wire, answer, pieces)[0]) == (
             [answer["told"]] if answer["told"] == "not served" else answer["told"]

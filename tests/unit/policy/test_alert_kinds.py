@@ -28,8 +28,9 @@ def test_texts_that_differ_only_in_what_they_are_about_have_one_cause(one: str |
 
 @pytest.mark.parametrize("before", ["", "unsure: "])
 @pytest.mark.parametrize("body", ['{"oops":"Ms Miller is unknown"}', "Ms Miller is unknown", "<b>Miller</b>"])
-def test_of_an_answer_that_is_not_the_protocols_only_the_status_is_told(before: str, body: str) -> None:
-    assert cause_of(f"{before}{Said(422, body)}") == f"{before}status 422"
+@pytest.mark.parametrize("kind", ["status 422", "code 17", "answer"])
+def test_of_an_answer_that_is_not_the_protocols_only_its_kind_is_told(before: str, body: str, kind: str) -> None:
+    assert cause_of(f"{before}{Said(kind, body)}") == f"{before}{kind}"
 
 
 @pytest.mark.parametrize(

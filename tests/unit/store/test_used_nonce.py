@@ -12,8 +12,15 @@ from oldhost_sync.store.ledger.fates import used
 
 
 def row(**more: Any) -> Any:
-    change = {"change_id": 1, "entity_type": "unit", "entity_id": "u1", "event_type": "x", "nonce": 501}
-    said = {"sends": 1, "said_status": None, "said_send": None, "answer": None}
+    change = {
+        "change_id": 1,
+        "entity_type": "unit",
+        "entity_id": "u1",
+        "event_type": "x",
+        "nonce": 501,
+        "mapping": None,
+    }
+    said = {"sends": 1, "said_rejects": False, "said_send": None, "answer": None}
     return SimpleNamespace(**change, priority_class=PriorityClass.TXN, **(said | more))
 
 
@@ -22,11 +29,11 @@ def row(**more: Any) -> Any:
     [
         ({}, False, "APPLIED", Outcome.APPLIED, True),
         ({}, True, "UNSURE", Outcome.DEAD, True),
-        ({"said_status": 422, "said_send": 1}, False, "FAILED", Outcome.DEAD, False),
-        ({"said_status": 500, "said_send": 1}, False, "UNSURE", Outcome.DEAD, True),
-        ({"said_status": 500, "said_send": 1}, True, "UNSURE", Outcome.DEAD, True),
-        ({"said_status": 500, "said_send": 1, "sends": 2}, False, "APPLIED", Outcome.APPLIED, True),
-        ({"said_status": 503, "said_send": 0}, False, "APPLIED", Outcome.APPLIED, True),
+        ({"said_rejects": True, "said_send": 1}, False, "FAILED", Outcome.DEAD, False),
+        ({"said_rejects": False, "said_send": 1}, False, "UNSURE", Outcome.DEAD, True),
+        ({"said_rejects": False, "said_send": 1}, True, "UNSURE", Outcome.DEAD, True),
+        ({"said_rejects": False, "said_send": 1, "sends": 2}, False, "APPLIED", Outcome.APPLIED, True),
+        ({"said_rejects": True, "said_send": 0}, False, "APPLIED", Outcome.APPLIED, True),
     ],
 )
 def test_a_used_nonce_proves_no_more_than_the_answer_to_the_last_send(
