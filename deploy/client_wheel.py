@@ -23,7 +23,7 @@ from setuptools.build_meta import build_wheel  # type: ignore[import-untyped]
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "oldhost_sync"
 # What applications import: the names of the package itself, which loads their modules when they are used.
-PUBLIC = (PACKAGE, f"{PACKAGE}.store.intake.batch_recorder", f"{PACKAGE}.store.transactions")
+PUBLIC = (PACKAGE, *(f"{PACKAGE}.store.{name}" for name in ("intake.batch_recorder", "transactions", "autogenerate")))
 DATA = (f"{PACKAGE}/py.typed", "LICENSE")
 NEEDS = ("sqlalchemy",)
 

@@ -7,6 +7,7 @@ import os
 from alembic import context
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.store.autogenerate import REVISION_TABLE
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.tables import metadata
 
@@ -15,6 +16,7 @@ def _run(connection: Connection) -> None:
     context.configure(
         connection=connection,
         target_metadata=metadata,
+        version_table=REVISION_TABLE,
         compare_type=True,
         compare_server_default=False,
         transaction_per_migration=True,

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oldhost_sync.store.autogenerate import include_object
     from oldhost_sync.store.errors import (
         CommitUncertain,
         DatabaseUnavailable,
@@ -40,12 +41,14 @@ __all__ = [
     "TransactionContended",
     "TransactionNeeded",
     "UnknownHost",
+    "include_object",
     "record_change",
     "record_changes",
     "run_in_transaction",
 ]
 
 _MODULES = {
+    "include_object": "oldhost_sync.store.autogenerate",
     "ChangesRefused": "oldhost_sync.store.intake.batch_recorder",
     "RecordedChange": "oldhost_sync.store.intake.change_recorder",
     "record_change": "oldhost_sync.store.intake.change_recorder",

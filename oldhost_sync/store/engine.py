@@ -24,6 +24,7 @@ from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_ur
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from oldhost_sync.policy import limits
+from oldhost_sync.store.autogenerate import REVISION_TABLE
 from oldhost_sync.store.errors import (
     ACCESS_ERRORS,
     DatabaseUnavailable,
@@ -313,7 +314,7 @@ def _dotted(version: tuple[int, int]) -> str:
 # migrate` registers a host by writing its rules: otherwise a mistyped name would show empty books, and begin a ledger.
 
 
-_REVISION = text("SELECT MAX(version_num) FROM alembic_version")
+_REVISION = text(f"SELECT MAX(version_num) FROM {REVISION_TABLE}")
 
 
 @cache

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import text
-from sqlalchemy.engine import Connection
-
+from oldhost_sync.store.callers_connection import Statements
 from oldhost_sync.store.errors import UnknownHost
 
 # The most hosts that an error message names: more than one deployment usually serves.
 HOSTS_NAMED_MAX = 20
-_HOSTS = text("SELECT DISTINCT host FROM event_rules ORDER BY host")
+_HOSTS = "SELECT DISTINCT host FROM event_rules ORDER BY host"
 
 
-def known_hosts(connection: Connection) -> list[str]:
+def known_hosts(connection: Statements) -> list[str]:
     """Every host that `migrate` has registered, sorted by name."""
-    return list(connection.execute(_HOSTS).scalars())
+    return list(connection.exec_driver_sql(_HOSTS).scalars())
 
 
-def require_hosts(connection: Connection, hosts: Sequence[str], *, named_by: str) -> None:
+def require_hosts(connection: Statements, hosts: Sequence[str], *, named_by: str) -> None:
     """Raises UnknownHost if one is not registered; `named_by`: the setting or argument that has its name."""
     known = known_hosts(connection)
     for host in hosts:

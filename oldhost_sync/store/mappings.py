@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.drivers.mapping import OLDHOST, ChangeContent, CodeMissing, HostMapping, NotMapped, from_text, to_text
+from oldhost_sync.store.callers_connection import Statements
 from oldhost_sync.store.errors import InvalidChange, MappingVersionTaken
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def mapping_of(connection: Connection, host: str) -> HostMapping:
     return _read(definition_of(connection, host))
 
 
-def definition_of(connection: Connection, host: str, *, locking: bool = False) -> str | None:
+def definition_of(connection: Statements, host: str, *, locking: bool = False) -> str | None:
     """For `check_mapped`. `locking`: not as the transaction's view has it."""
     statement = f"{_DEFINITION} LOCK IN SHARE MODE" if locking else _DEFINITION
     found: str | None = connection.exec_driver_sql(statement, (host,)).scalar()

@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 import oldhost_sync
 from oldhost_sync.drivers.mapping import HostMapping
+from oldhost_sync.store.autogenerate import REVISION_TABLE
 from oldhost_sync.store.engine import check_server, create_engine, needed_revision
 from oldhost_sync.store.errors import LOCK_WAIT_TIMEOUT, TransactionContended, error_code, translate
 from oldhost_sync.store.intake.rules import seed_rules
@@ -79,7 +80,9 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str], mappings: Mapp
         connection.commit()
         config = _config()
         config.attributes["connection"] = connection
-        revision = MigrationContext.configure(connection).get_current_revision() or ""
+        revision = (
+            MigrationContext.configure(connection, opts={"version_table": REVISION_TABLE}).get_current_revision() or ""
+        )
         connection.commit()
         if revision > needed_revision():
             logger.warning("the schema is newer than this release's %s: it stays as it is", needed_revision())

@@ -47,7 +47,7 @@ def test_the_next_borrower_finds_the_same_database_as_the_migration_leaves_it(
 ) -> None:
     with pool.lent() as first:
         new = contents(root, first)
-        assert {"alembic_version", "event_rules", "host_mappings"} == set(new.rows)
+        assert {"oldhost_sync_revision", "event_rules", "host_mappings"} == set(new.rows)
         write_into_every_table(root, first)
         root.execute(f"UPDATE {first}.event_rules SET priority_class = 'TXN'")
     with pool.lent() as second:

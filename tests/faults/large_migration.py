@@ -74,7 +74,7 @@ def _take_back(product: Product) -> None:
     ):
         for table, names in INDEXES.items():
             cursor.execute(f"ALTER TABLE {table} " + ", ".join(f"DROP INDEX {name}" for name in names))
-        cursor.execute("DELETE FROM alembic_version")
+        cursor.execute("DELETE FROM oldhost_sync_revision")
 
 
 def _fill(product: Product) -> None:

@@ -25,10 +25,11 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Row
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from oldhost_sync.policy import limits
+from oldhost_sync.store.callers_connection import Statements, statements_of
 from oldhost_sync.store.errors import (
     DUPLICATE_KEY,
     LOCK_WAIT_TIMEOUT,
@@ -54,7 +55,6 @@ from oldhost_sync.store.intake.change_recorder import (
     earlier_schedule,
     newly_recorded,
     newly_scheduled,
-    require_connection,
     stored,
     transaction_needed,
 )
@@ -222,7 +222,7 @@ class BatchKeys:
     `lock_wait`: what a statement begins with that meets the locks of others.
     """
 
-    def __init__(self, connection: Connection, host: str, lock_wait: str) -> None:
+    def __init__(self, connection: Statements, host: str, lock_wait: str) -> None:
         self._connection = connection
         self._host = host
         self._lock_wait = lock_wait
@@ -329,7 +329,12 @@ class Attempt:
 
 
 def record_changes(
-    connection: Connection, changes: Iterable[Mapping[str, Any]], *, host: str, source: str = "python"
+    connection: object,
+    changes: Iterable[Mapping[str, Any]],
+    *,
+    host: str,
+    source: str = "python",
+    schema: str | None = None,
 ) -> list[RecordedChange]:
     """Record up to 500 changes in the caller's transaction; they take effect when the caller commits.
 
@@ -339,9 +344,16 @@ def record_changes(
 
     Raises ChangesRefused if any is refused; the changes of other entities are recorded nevertheless, and its `results`
     say which. So roll back, or check the results and commit. UnknownHost for a host that is not registered,
-    TransactionNeeded for a connection in autocommit mode. Deadlocks are raised as the driver's errors.
+    TransactionNeeded for a connection in autocommit mode. Deadlocks are raised as the driver's errors. `connection`,
+    `schema`: as for `record_change`.
     """
-    require_connection(connection)
+    with statements_of(connection, schema) as statements:
+        return _record_changes(statements, changes, host, source)
+
+
+def _record_changes(
+    connection: Statements, changes: Iterable[Mapping[str, Any]], host: str, source: str
+) -> list[RecordedChange]:
     if connection.exec_driver_sql(_IS_AUTOCOMMIT).scalar_one():
         raise transaction_needed()
     if connection.exec_driver_sql(_IS_REGISTERED, (host,)).first() is None:
@@ -371,7 +383,7 @@ def _entity_of(change: object) -> Entity | None:
     return (entity_type, entity_id) if isinstance(entity_type, str) and isinstance(entity_id, str) else None
 
 
-def record_groups(connection: Connection, host: str, groups: Sequence[Group], waits: LockWaits) -> Attempt:
+def record_groups(connection: Statements, host: str, groups: Sequence[Group], waits: LockWaits) -> Attempt:
     """Record the groups in the caller's transaction. Unless `waits` is FOR_ALL, some may be left in `locked`."""
     if waits is LockWaits.FOR_FIRST:
         _wait_for(connection, host, groups[0].entity)
@@ -393,7 +405,7 @@ def record_groups(connection: Connection, host: str, groups: Sequence[Group], wa
     )
 
 
-def _wait_for(connection: Connection, host: str, entity: Entity) -> None:
+def _wait_for(connection: Statements, host: str, entity: Entity) -> None:
     try:
         reach_entity(connection, host, entity)
     except OperationalError as error:
@@ -402,7 +414,7 @@ def _wait_for(connection: Connection, host: str, entity: Entity) -> None:
 
 
 class _BatchRecorder:
-    def __init__(self, connection: Connection, host: str, waits: LockWaits) -> None:
+    def __init__(self, connection: Statements, host: str, waits: LockWaits) -> None:
         self._connection = connection
         self._host = host
         self._waits = waits

@@ -37,6 +37,7 @@ from oldhost_sync.policy.rules.alert_cause import cause_of
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.callers_connection import Statements, statements_of
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.errors import DUPLICATE_KEY, NULL_REFUSED, IdempotencyConflict, TransactionNeeded, error_code
 from oldhost_sync.store.hosts import require_hosts
@@ -91,16 +92,6 @@ _SCHEDULED = f"SELECT {SCHEDULED_COLUMNS} FROM scheduled_changes WHERE id = %s L
 _CHANGE_OF_KEY = (
     f"SELECT {CHANGE_COLUMNS} FROM outbox_events WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 )
-# What to pass instead of these, by the name of their class.
-_INSTEAD = {
-    "Session": "session.connection()",
-    "scoped_session": "session.connection()",
-    "Engine": "the connection of `with engine.begin() as connection`",
-    "AsyncConnection": "the connection that `await connection.run_sync(lambda connection: …)` gives",
-    "AsyncSession": "the connection of the session that `await session.run_sync(lambda session: …)` gives",
-    "AsyncEngine": "the connection that `run_sync` of `async with engine.begin() as connection` gives",
-    "DatabaseWrapper": "an SQLAlchemy Connection; one of Django can't be used",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +114,7 @@ class RecordedChange:
 
 
 def record_change(
-    connection: Connection,
+    connection: object,
     *,
     host: str,
     entity_type: str,
@@ -134,36 +125,31 @@ def record_change(
     occurred_at: datetime | str | None = None,
     not_before: datetime | str | None = None,
     source: str = "python",
+    schema: str | None = None,
 ) -> RecordedChange:
     """Record one change in the caller's transaction; it takes effect when the caller commits.
 
-    `payload`: a JSON object. Times have a time zone, and may be text (ISO 8601). Without a key, one is generated. Same
-    key and same change: the first answer; same key and a different change: IdempotencyConflict. InvalidChange for a
-    change outside the limits, or one that the host's mapping makes no operation of; UnknownHost for a host that is not
-    registered. The transaction stays usable after these. TransactionNeeded for a connection in autocommit mode.
-    Deadlocks are raised as the driver's errors: use `run_in_transaction`.
+    `connection`: of SQLAlchemy (a Session, too), of Django, or of a driver by PEP 249. `schema`: where our tables are;
+    None: in the connection's own. `payload`: a JSON object. Times have a time zone, and may be text (ISO 8601). Without
+    a key, one is generated. Same key and same change: the first answer; same key and a different change:
+    IdempotencyConflict. InvalidChange for a change outside the limits, or one that the host's mapping makes no
+    operation of; UnknownHost for a host that is not registered. The transaction stays usable after these.
+    TransactionNeeded for a connection in autocommit mode. Deadlocks are raised as the driver's errors: use
+    `run_in_transaction`.
     """
-    require_connection(connection)
-    change = accept(host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source)
-    if change.not_before is not None:
-        scheduled = _record_scheduled(connection, change)
-        if scheduled is not None:
-            return scheduled
-    return record_accepted(connection, change)
-
-
-def require_connection(connection: object) -> None:
-    """Raises TypeError for anything but an SQLAlchemy Connection; it says what to pass."""
-    if isinstance(connection, Connection):
-        return
-    kind = type(connection)
-    names = [base.__name__ for base in kind.__mro__]
-    advice = next((_INSTEAD[name] for name in names if name in _INSTEAD), "the one of your transaction")
-    raise TypeError(f"a change is recorded on an SQLAlchemy Connection, not on a {kind.__qualname__}: pass {advice}")
+    with statements_of(connection, schema) as statements:
+        change = accept(
+            host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source
+        )
+        if change.not_before is not None:
+            scheduled = _record_scheduled(statements, change)
+            if scheduled is not None:
+                return scheduled
+        return record_accepted(statements, change)
 
 
 @contextmanager
-def all_or_nothing(connection: Connection) -> Iterator[None]:
+def all_or_nothing(connection: Statements) -> Iterator[None]:
     """If it raises, nothing of it remains, even if the caller catches the error and commits."""
     connection.exec_driver_sql(_SAVE)
     try:
@@ -185,7 +171,7 @@ def transaction_needed() -> TransactionNeeded:
 
 
 def record_accepted(
-    connection: Connection, change: Acceptable, *, has_key: bool = False, lock_wait: str = ""
+    connection: Statements, change: Acceptable, *, has_key: bool = False, lock_wait: str = ""
 ) -> RecordedChange:
     """Record `change` now. `has_key`: its key was taken for it when it was scheduled.
 
@@ -207,7 +193,7 @@ def record_accepted(
         raise
 
 
-def _write(connection: Connection, change: Acceptable, has_key: bool, lock_wait: str) -> RecordedChange:
+def _write(connection: Statements, change: Acceptable, has_key: bool, lock_wait: str) -> RecordedChange:
     # Locked until the end of the transaction; a new entity gets an empty row.
     entity = (change.entity_type, change.entity_id)
     shadow = shadow_of(entity)
@@ -224,7 +210,7 @@ def _write(connection: Connection, change: Acceptable, has_key: bool, lock_wait:
     return newly_recorded(change, change_id, priority_class, accepted_at)
 
 
-def _take_key(connection: Connection, change: Acceptable, lock_wait: str, *, scheduled: bool) -> None:
+def _take_key(connection: Statements, change: Acceptable, lock_wait: str, *, scheduled: bool) -> None:
     """Waits for another transaction that is taking the same key."""
     values = (change.host, change.idempotency_key, int(scheduled))
     with _refused_in_autocommit():
@@ -246,7 +232,7 @@ def newly_recorded(change: Acceptable, change_id: int, priority_class: str, acce
     return RecordedChange(change_id, None, change.idempotency_key, ref, accepted_at.replace(tzinfo=UTC), PENDING)
 
 
-def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:
+def _record_scheduled(connection: Statements, change: Acceptable) -> RecordedChange | None:
     """Schedule `change`; None when it is due already, by the database's clock, or its host is not registered."""
     values = (*common_values(change), stored(change.not_before), stored(change.not_before), change.host, change.host)
     try:
@@ -269,10 +255,10 @@ def newly_scheduled(change: Acceptable, scheduled_id: int, accepted_at: datetime
     return RecordedChange(None, scheduled_id, change.idempotency_key, None, accepted, SCHEDULED)
 
 
-def _first_answer(connection: Connection, change: Acceptable, lock_wait: str) -> RecordedChange:
+def _first_answer(connection: Statements, change: Acceptable, lock_wait: str) -> RecordedChange:
     """The answer of the change that has this key."""
 
-    def row_of(query: str, *values: object) -> Row[*tuple[Any, ...]] | None:
+    def row_of(query: str, *values: object) -> Any:
         return connection.exec_driver_sql(lock_wait + query, values).one_or_none()
 
     place = row_of(_ROW_OF_KEY, change.host, change.idempotency_key)
@@ -282,7 +268,7 @@ def _first_answer(connection: Connection, change: Acceptable, lock_wait: str) ->
     return _recorded_before(connection, change, lock_wait) if known is None else earlier_change(change, known)
 
 
-def _recorded_before(connection: Connection, change: Acceptable, lock_wait: str) -> RecordedChange:
+def _recorded_before(connection: Statements, change: Acceptable, lock_wait: str) -> RecordedChange:
     key = (change.host, change.idempotency_key)
     return earlier_change(change, connection.exec_driver_sql(lock_wait + _CHANGE_OF_KEY, key).one())
 

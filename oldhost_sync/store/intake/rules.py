@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.callers_connection import Statements
 from oldhost_sync.store.mappings import seed_mapping
 from oldhost_sync.store.tables import event_rules
 from oldhost_sync.store.transactions import lock_wait
@@ -51,7 +52,7 @@ def class_of(connection: Connection, host: str, event_type: str) -> PriorityClas
 
 
 def classes_of(
-    connection: Connection, host: str, event_types: Collection[str], *, locking: bool = False
+    connection: Statements, host: str, event_types: Collection[str], *, locking: bool = False
 ) -> dict[str, str]:
     """The class that a change of each of `event_types` (at least one) would get now, as it is stored. `locking`: not
     as the transaction's view has it.

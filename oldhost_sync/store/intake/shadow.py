@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.policy.limits import BATCH_STATEMENT_BYTES_MAX, STATE_BYTES_MAX
+from oldhost_sync.store.callers_connection import Statements
 from oldhost_sync.store.errors import CHECK_VIOLATED, InvalidChange, error_code
 from oldhost_sync.store.intake.validation import Acceptable
 from oldhost_sync.store.tables import STATE_SIZE
@@ -95,19 +95,19 @@ def shadow_of(entity: Entity) -> Shadow:
     return UNIT_SHADOW if entity[0] == UNIT else ENTITY_SHADOW
 
 
-def reach_entity(connection: Connection, host: str, entity: Entity) -> None:
+def reach_entity(connection: Statements, host: str, entity: Entity) -> None:
     """Lock the entity's row if there is one, waiting at most a second; raises the database's error on a conflict."""
     shadow = shadow_of(entity)
     connection.exec_driver_sql(shadow.reach, shadow.key_of(host, entity))
 
 
-def lock_free_entity(connection: Connection, host: str, entity: Entity) -> None:
+def lock_free_entity(connection: Statements, host: str, entity: Entity) -> None:
     """Lock the entity's row if it has one; raises the database's "lock wait" error at once if it is locked already."""
     shadow = shadow_of(entity)
     connection.exec_driver_sql(shadow.lock_free, shadow.key_of(host, entity)).all()
 
 
-def write_shadow(connection: Connection, change: Acceptable, change_id: int) -> None:
+def write_shadow(connection: Statements, change: Acceptable, change_id: int) -> None:
     """Write one change into its entity's row, which must be locked."""
     entity = (change.entity_type, change.entity_id)
     shadow = shadow_of(entity)
@@ -127,7 +127,7 @@ _Row = tuple[Entity, str, int | None, tuple[str | None, ...]]
 
 
 def write_shadows(
-    connection: Connection, host: str, changes: Sequence[Acceptable], change_ids: Mapping[str, int | None]
+    connection: Statements, host: str, changes: Sequence[Acceptable], change_ids: Mapping[str, int | None]
 ) -> None:
     """Write each entity's last payload of each event type and its newest change, one statement per event type. The rows
     must be locked. `change_ids`: by idempotency key. Raises StatesTooLarge.
@@ -160,7 +160,7 @@ def write_shadows(
 
 
 def _write_alike(
-    connection: Connection, host: str, shadow: Shadow, event_type: str, columns: tuple[str, ...], rows: Sequence[_Row]
+    connection: Statements, host: str, shadow: Shadow, event_type: str, columns: tuple[str, ...], rows: Sequence[_Row]
 ) -> None:
     for part in parts([len(payload) for _, payload, _, _ in rows]):
         values: list[Any] = []
@@ -169,7 +169,7 @@ def _write_alike(
         connection.exec_driver_sql(shadow.write_rows(len(rows[part]), columns), (*values, _path(event_type)))
 
 
-def _is_too_large(connection: Connection, host: str, entity: Entity, payloads: Sequence[tuple[str, str]]) -> bool:
+def _is_too_large(connection: Statements, host: str, entity: Entity, payloads: Sequence[tuple[str, str]]) -> bool:
     """Whether its state would be, after one of these payloads, each with its path, written one after the other. Some
     may be written already.
     """

@@ -317,7 +317,7 @@ def test_probes_share_a_look(shop: httpx.Client, engine: Engine) -> None:
 @pytest.mark.parametrize(
     "lacking",
     [
-        "UPDATE alembic_version SET version_num = '0000'",
+        "UPDATE oldhost_sync_revision SET version_num = '0000'",
         f"DELETE FROM event_rules WHERE host = '{HOST}'",
     ],
     ids=["a schema of today", "the host"],

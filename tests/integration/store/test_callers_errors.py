@@ -16,8 +16,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
 from oldhost_sync import IdempotencyConflict, RecordedChange, TransactionNeeded, record_change, record_changes
 from oldhost_sync.store.errors import DUPLICATE_KEY, error_code
@@ -222,19 +221,12 @@ def on_a_connection(url: URL, work: Callable[[Connection], None], **options: Any
     asyncio.run(run())
 
 
-class DatabaseWrapper:
-    """As Django's connection is called."""
-
-
 @pytest.mark.parametrize(
     ("make", "advice"),
     [
-        (Session, r"not on a Session: pass session\.connection\(\)"),
-        (lambda engine: scoped_session(sessionmaker(engine)), r"pass session\.connection\(\)"),
         (lambda engine: engine, r"pass the connection of `with engine\.begin\(\) as connection`"),
         (lambda engine: object.__new__(AsyncConnection), "run_sync"),
-        (lambda _: DatabaseWrapper(), "Django"),
-        (lambda engine: engine.raw_connection().dbapi_connection, "pass the one of your transaction"),
+        (lambda engine: object.__new__(AsyncSession), "run_sync"),
         (lambda engine: None, "not on a NoneType"),
     ],
 )

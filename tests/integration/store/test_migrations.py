@@ -9,9 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import Column, Integer, MetaData, Table
 from sqlalchemy.engine import Engine, make_url
 
 from oldhost_sync.store.access import APP_RIGHTS, MIGRATION_RIGHTS
+from oldhost_sync.store.autogenerate import REVISION_TABLE, include_object
 from oldhost_sync.store.engine import create_engine, needed_revision
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.intake.rules import DEFAULT_RULES
@@ -58,8 +60,21 @@ def definitions(engine: Engine) -> dict[str, list[str]]:
 def test_migrations_equal_tables(migrated: Engine, engine: Engine) -> None:
     assert definitions(migrated) == definitions(engine)
     with migrated.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "version_table": REVISION_TABLE})
         assert compare_metadata(context, metadata) == []
+
+
+def test_an_application_in_the_same_schema_keeps_its_tables_and_its_alembic_leaves_ours_alone(migrated: Engine) -> None:
+    """It has an `alembic_version` of its own, at a revision of its own."""
+    change_sql(migrated, "CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)")
+    change_sql(migrated, "INSERT INTO alembic_version VALUES ('applications')")
+    migrate(migrated.url.render_as_string(hide_password=False))
+    assert rows(migrated, "SELECT version_num FROM alembic_version") == [{"version_num": "applications"}]
+    own = MetaData()
+    Table("bookings", own, Column("id", Integer, primary_key=True))
+    with migrated.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"include_object": include_object})
+        assert [(what, table.name) for what, table in compare_metadata(context, own)] == [("add_table", "bookings")]
 
 
 def test_migrating_again_changes_nothing(migrated: Engine) -> None:
@@ -73,7 +88,7 @@ def test_migrating_again_changes_nothing(migrated: Engine) -> None:
 
 def test_a_migration_that_was_killed_half_way_is_finished_by_the_next(migrated: Engine) -> None:
     wanted = definitions(migrated)
-    change_sql(migrated, "DELETE FROM alembic_version")
+    change_sql(migrated, "DELETE FROM oldhost_sync_revision")
     change_sql(migrated, "DROP TABLE alerts")
     change_sql(migrated, "DROP INDEX ix_outbox_events_key ON outbox_events")
     migrate(migrated.url.render_as_string(hide_password=False))
@@ -85,7 +100,7 @@ def test_a_step_that_waits_for_a_long_transaction_lets_others_write(
 ) -> None:
     """A backup, say: whatever comes after a waiting step stands behind it, for a day if nobody gives up."""
     caplog.set_level("INFO")
-    change_sql(migrated, "DELETE FROM alembic_version")
+    change_sql(migrated, "DELETE FROM oldhost_sync_revision")
     change_sql(migrated, "DROP INDEX ix_nonce_requests_completed ON nonce_requests")
     with ThreadPoolExecutor(1) as thread, migrated.connect() as backup:
         backup.exec_driver_sql("SET SESSION idle_transaction_timeout = 0")
@@ -141,10 +156,10 @@ def test_the_roles_need_no_more_than_the_documented_grants(mariadb_server: Priva
 
 
 def test_a_newer_schema_stays_as_it_is_so_that_a_way_back_does_not_fail_here(migrated: Engine, empty: str) -> None:
-    change_sql(migrated, "UPDATE alembic_version SET version_num = '9001'")
+    change_sql(migrated, "UPDATE oldhost_sync_revision SET version_num = '9001'")
     before = definitions(migrated)
     assert migrate(empty, ["another"]) == "9001"
     assert definitions(migrated) == before
-    assert rows(migrated, "SELECT version_num FROM alembic_version") == [{"version_num": "9001"}]
+    assert rows(migrated, "SELECT version_num FROM oldhost_sync_revision") == [{"version_num": "9001"}]
     seeded = rows(migrated, "SELECT COUNT(*) AS rules FROM event_rules WHERE host = 'another'")
     assert seeded == [{"rules": len(DEFAULT_RULES)}]

@@ -36,7 +36,7 @@ def test_what_is_needed_is_the_newest_migration() -> None:
 
 
 def test_an_older_schema_is_refused_with_what_to_run(migrated: Engine) -> None:
-    change_sql(migrated, "UPDATE alembic_version SET version_num = '0000'")
+    change_sql(migrated, "UPDATE oldhost_sync_revision SET version_num = '0000'")
     with pytest.raises(SchemaTooOld, match=r"at revision 0000.*needs \d{4}: run `oldhost-sync migrate`"):
         check_database(migrated, ("oldhost",))
 
@@ -48,7 +48,7 @@ def test_a_host_of_the_second_setting_is_named_by_that_one(migrated: Engine) -> 
 
 def test_the_next_release_s_schema_is_no_trouble(migrated: Engine) -> None:
     newer = f"{int(needed_revision()) + 1:04}"
-    change_sql(migrated, f"UPDATE alembic_version SET version_num = '{newer}'")
+    change_sql(migrated, f"UPDATE oldhost_sync_revision SET version_num = '{newer}'")
     check_database(migrated, ("oldhost",))
 
 
