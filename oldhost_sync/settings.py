@@ -335,7 +335,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def timing_and_access_fit(self) -> Self:
         own = HostSettings.model_validate({**self._shared(), **self._access()})
-        if found := [why for _, why in (*own.mistakes_of_driver(), *own.contradictions(_name_of))]:
+        if found := [why for _, why in (*own.mistakes_of_driver(), *own.contradictions(name_in_environment))]:
             raise ValueError("; ".join(found))
         return self
 
@@ -399,15 +399,28 @@ class Settings(BaseSettings):
             try:
                 read[path] = read_mapping(path)
             except ValueError as error:
-                wrong[path] = f"{self._named(host, 'mapping_file')}: {error}"
+                wrong[path] = f"{self.place_of(host, 'mapping_file')}: {error}"
         if wrong:
             raise SettingsError("; ".join(wrong.values()))
         return {host: read[path] for host, path in by_host.items()}
 
-    def _named(self, host: str, field: str) -> str:
-        """Where a host's field is set, for errors."""
+    def called(self, host: str, field: str) -> str:
+        """What people change to change a host's field: a setting, or a key of the hosts file."""
         own = self._in_file.get(host)
-        return f"SYNC_HOSTS_FILE: {own.at(field)}" if own and field in own.values else _name_of(field)
+        if field in SHARED:
+            in_file = own is not None and field in own.values
+        elif host in self.oldhost_urls and field == "url":
+            return "SYNC_OLDHOST_URLS"
+        else:
+            in_file = own is not None or host in self.oldhost_urls
+        return f"hosts.{host}.{field}" if in_file else name_in_environment(field)
+
+    def place_of(self, host: str, field: str = "") -> str:
+        """Where a host, or a field of it, is set, for errors."""
+        own = self._in_file.get(host)
+        if own is not None and (not field or field in own.values):
+            return f"SYNC_HOSTS_FILE: {own.at(*([field] if field else []))}"
+        return name_in_environment(field) if field else f"host {host!r}"
 
     def hosts(self) -> tuple[str, ...]:
         """SYNC_HOST first, then the others that are served. SettingsError when only the others have addresses: changes
@@ -458,7 +471,7 @@ def check_client() -> None:
             )
 
 
-def _name_of(field: str) -> str:
+def name_in_environment(field: str) -> str:
     """The setting for a field of `HostSettings`."""
     return f"SYNC_{field.upper()}" if field in SHARED else f"SYNC_OLDHOST_{field.upper()}"
 

@@ -20,6 +20,7 @@ from oldhost_sync.api.writer_link import WriterLink
 from oldhost_sync.api.writes import GroupCommit
 from oldhost_sync.policy.rules.quota import Quotas
 from oldhost_sync.policy.tuning import WriterPolicy
+from oldhost_sync.settings import name_in_environment
 from oldhost_sync.store.read import host_condition
 from oldhost_sync.traces.tracer import Tracer
 
@@ -51,7 +52,7 @@ class BookCount:
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """`clock`: seconds of a monotonic clock, for short-lived caches. `policies`: by host, its writer's policy from the
-    settings.
+    settings. `called`: what people set for a host's field.
 
     `quotas` holds each token to the limits of `of_each_token`. The dependencies of all hosts of a process share the
     database's connections, the tracer and the last refusal.
@@ -65,6 +66,7 @@ class Dependencies:
     refused: RefusedSignIns = field(default_factory=RefusedSignIns)
     clock: Callable[[], float] = time.monotonic
     policies: Callable[[str], WriterPolicy] = lambda _: WriterPolicy()
+    called: Callable[[str, str], str] = lambda _, field: name_in_environment(field)
     tracer: Tracer | None = None
     of_each_token: Quotas = field(default_factory=Quotas)
     last_refusal: LastRefusal = field(default_factory=LastRefusal)

@@ -6,7 +6,7 @@ database's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,6 +15,7 @@ from typing import Any
 from oldhost_sync.policy.plain_text import instant, quantity
 from oldhost_sync.policy.rules.alert_kinds import KINDS
 from oldhost_sync.policy.tuning import USUAL_PROMISES, Promises
+from oldhost_sync.settings import name_in_environment
 from oldhost_sync.store.read.host_condition import HostCondition
 from oldhost_sync.store.read.sessions import worker_silence
 
@@ -73,7 +74,8 @@ class Situation:
 class Observations:
     """The observations. `writer`: its status; None if it did not answer, and then `writer_away` says why, and
     `writer_step` what to do, if that is known. `condition`: None while the database is away, and then `database_away`
-    says why. The `…_since` fields: None if not known. `promises`: the host's.
+    says why. The `…_since` fields: None if not known. `promises`: the host's;
+    `called`: what people set for a field of `HostSettings`.
     """
 
     at: datetime
@@ -86,6 +88,7 @@ class Observations:
     database_away_since: datetime | None = None
     writer_step: str = ""
     promises: Promises = USUAL_PROMISES
+    called: Callable[[str], str] = name_in_environment
 
 
 # Alerts that show since when there has been no writer.
@@ -122,12 +125,12 @@ _WAITS = {
     ),
     "UNAUTHORIZED": (
         "OldHost, or a proxy before it, refuses our credentials or our address.",
-        "The alert no-progress says who. Compare the files of our credentials with theirs, and let our address in.",
+        "The alert no-progress says who. Compare {auth_file} and {cert_file} with theirs, and let our address in.",
         False,
     ),
     "UNTRUSTED": (
         "There is no trusted TLS connection with OldHost.",
-        "The alert no-progress says what is wrong. Compare SYNC_OLDHOST_URL and SYNC_OLDHOST_CA_FILE with OldHost.",
+        "The alert no-progress says what is wrong. Compare {url} and {ca_file} with OldHost.",
         False,
     ),
     "REFUSED": (
@@ -137,10 +140,12 @@ _WAITS = {
     ),
     "SILENT": (
         "OldHost takes connections and gives no answer in time.",
-        "Check OldHost. If it is only slow, raise SYNC_REQUEST_TIMEOUT_SECONDS and SYNC_SETTLE_SECONDS of all workers.",
+        "Check OldHost. If it is only slow, raise {request_timeout_seconds} and {settle_seconds} of all workers.",
         False,
     ),
 }
+# The fields of `HostSettings` that these name.
+_NAMED = ("url", "ca_file", "cert_file", "auth_file", "request_timeout_seconds", "settle_seconds")
 _CONNECTS = {
     "settle": ("An operation may still be applied late; the writer waits for the settle time.", _NOTHING, True),
     "connection": ("OldHost can't be reached.", "Check OldHost and the network; the writer keeps trying.", False),
@@ -151,17 +156,17 @@ _CONNECTS = {
     ),
     "silent": (
         "OldHost does not answer in time.",
-        "Check OldHost. If it is only slow, lengthen SYNC_REQUEST_TIMEOUT_SECONDS, with SYNC_SETTLE_SECONDS.",
+        "Check OldHost. If it is only slow, raise {request_timeout_seconds}, with {settle_seconds}.",
         False,
     ),
     "credentials": (
         "OldHost refuses our credentials.",
-        "Correct the address or the credentials of the workers.",
+        "Correct {url}, {auth_file} or {cert_file}.",
         False,
     ),
     "tls": (
         "There is no trusted TLS connection with OldHost.",
-        "Compare SYNC_OLDHOST_URL and SYNC_OLDHOST_CA_FILE with OldHost's certificate.",
+        "Compare {url} and {ca_file} with OldHost's certificate.",
         False,
     ),
     "refused": ("OldHost refuses every request.", "Ask OldHost's operators why; the writer keeps trying.", False),
@@ -337,6 +342,7 @@ def _waiting(sight: Observations, state: str) -> Situation:
         waiting_for = writer.get("session", {}).get("waiting_for", "")
         nothing = "No session with OldHost is open yet.", _NOTHING, True
         why, step, passes = _CONNECTS.get(waiting_for, nothing)
+    step = step.format(**{field: sight.called(field) for field in _NAMED})
     return Situation(Word.WAITING, Tone.CALM if passes else Tone.WARNING, _with_decision(why, sight), step)
 
 

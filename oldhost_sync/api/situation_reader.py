@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from oldhost_sync.api.bounded_waits import is_silent
@@ -93,7 +94,11 @@ class Query(Generic[T]):
 
 
 def observed(
-    at: datetime, writer: Observation[dict[str, Any]], condition: Observation[HostCondition], promises: Promises
+    at: datetime,
+    writer: Observation[dict[str, Any]],
+    condition: Observation[HostCondition],
+    promises: Promises,
+    called: Callable[[str], str],
 ) -> Observations:
     """What was found of writer and database, to be judged."""
     return Observations(
@@ -107,6 +112,7 @@ def observed(
         condition.since,
         writer.step,
         promises,
+        called,
     )
 
 
@@ -132,6 +138,7 @@ class SituationReader:
 
     def __init__(self, dependencies: Dependencies) -> None:
         self._promises = dependencies.policy.promises
+        self._called = partial(dependencies.called, dependencies.host)
         self._writer = Query(lambda: dependencies.writer.query("status"), "the writer does not answer in time")
         self._upcoming = Query(
             lambda: dependencies.writer.query("upcoming", UPCOMING), "the writer does not answer in time"
@@ -154,7 +161,7 @@ class SituationReader:
         at = datetime.now(UTC)
         return View(
             at=at,
-            situation=judge(observed(at, writer, condition, self._promises)),
+            situation=judge(observed(at, writer, condition, self._promises, self._called)),
             writer=writer.value,
             condition=condition.value,
             status=status.value,

@@ -100,6 +100,7 @@ class StatusReader:
     def __init__(self, config: Settings) -> None:
         self._config = config
         self._promises = config.of_host(config.host).promises
+        self._called = partial(config.called, config.host)
         self._engine: Engine | None = None
         self._writer = client(config)
 
@@ -124,7 +125,7 @@ class StatusReader:
         except WriterError as error:
             seen.troubles.append(str(explain(error)))
             writer = trouble_of(problem_of(error))
-        seen.situation = judge(observed(datetime.now(UTC), writer, condition, self._promises))
+        seen.situation = judge(observed(datetime.now(UTC), writer, condition, self._promises, self._called))
         return seen
 
     def close(self) -> None:
@@ -309,6 +310,6 @@ async def _lines(config: Settings) -> list[ServedHost]:
         async def read(hosts: Sequence[str]) -> Mapping[str, HostCondition]:
             return await asyncio.to_thread(run_in_transaction, engine, partial(read_conditions, hosts=hosts))
 
-        return await HostList(
-            {name: link(config, name) for name in names}, read, lambda host: config.of_host(host).promises
-        ).lines(names)
+        writers = {name: link(config, name) for name in names}
+        found = HostList(writers, read, lambda host: config.of_host(host).promises, config.called)
+        return await found.lines(names)

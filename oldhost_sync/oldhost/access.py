@@ -122,7 +122,7 @@ def no_trust(error: ssl.SSLError, name: str) -> NoAccess:
     if "HANDSHAKE_FAILURE" in (error.reason or ""):
         return NoAccess("tls", "OldHost refuses the TLS connection: it may want a certificate of ours")
     if error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST"}:
-        return NoAccess("tls", f"{name} speaks no TLS there: compare SYNC_OLDHOST_URL")
+        return NoAccess("tls", f"{name} speaks no TLS there: compare the address")
     return NoAccess("tls", f"no TLS connection with {name}: {(error.reason or 'no reason given').lower()}")
 
 

@@ -141,7 +141,7 @@ class _Wait:
     def given_up(self) -> str:
         if self.clock() < self.until:
             return "silent for longer than its answers take"
-        return f"no whole answer within {self.timeout_seconds:g} s (SYNC_REQUEST_TIMEOUT_SECONDS)"
+        return f"no whole answer within {self.timeout_seconds:g} s, its request timeout"
 
 
 class OldHostConnection:

@@ -54,6 +54,7 @@ def build(settings: Settings) -> Dependencies:
         database=Database(engine, hosts=len(hosts)),
         writer=writers[settings.host],
         policies=temporal.writer_policies(settings),
+        called=settings.called,
         tracer=role_tracer(settings, "api"),
         of_each_token=Quotas(settings.quota_requests, settings.quota_changes, settings.quota_emergencies),
         tokens_by_host=tokens,

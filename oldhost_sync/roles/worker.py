@@ -306,7 +306,7 @@ def access(settings: Settings) -> Callable[[str], Access]:
                 files.authorization()
                 files.proxy_authorization()
         except NoAccess as error:
-            raise SettingsError(f"host {host!r}: {error}") from None
+            raise SettingsError(f"{settings.place_of(host)}: {error}") from None
         if files.auth is not None and not parse_address(urls[host]).tls:
             logger.warning("the address of host %s is http://, so our credentials for it travel unencrypted", host)
     return lambda host: by_host.get(host, Access())

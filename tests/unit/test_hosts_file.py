@@ -255,6 +255,21 @@ def test_each_hosts_writer_and_session_have_its_own_timing(load: Load) -> None:
     assert (sessions.limits("south").settle_seconds, sessions.limits("oldhost").settle_seconds) == (10, 10)
 
 
+def test_what_people_change_for_a_host_is_called_by_its_name_there(load: Load) -> None:
+    settings = load(TWO, oldhost_urls="east=http://east.example:1")
+    fields = ("url", "ca_file", "settle_seconds", "ban_seconds")
+    called = {host: [settings.called(host, field) for field in fields] for host in settings.hosts()}
+    of_deployment = ["SYNC_SETTLE_SECONDS", "SYNC_BAN_SECONDS"]
+    assert called == {
+        "oldhost": ["SYNC_OLDHOST_URL", "SYNC_OLDHOST_CA_FILE", *of_deployment],
+        "east": ["SYNC_OLDHOST_URLS", "hosts.east.ca_file", *of_deployment],
+        "north": ["hosts.north.url", "hosts.north.ca_file", "hosts.north.settle_seconds", "SYNC_BAN_SECONDS"],
+        "south": ["hosts.south.url", "hosts.south.ca_file", *of_deployment],
+    }
+    home = api.build(load(PLAIN, database_url="mysql+pymysql://nobody@127.0.0.1:1/nothing"))
+    assert home.called("north", "url") == "hosts.north.url"
+
+
 def test_each_host_has_its_own_promises(load: Load) -> None:
     settings = load(PLAIN + "emergency_seconds = 10\nconsistency_hours = 1.5", emergency_seconds=20.0)
     policies, home = writer_policies(settings), settings.of_host("oldhost").promises
@@ -288,7 +303,7 @@ def test_the_api_plans_with_each_hosts_own_policy(load: Load) -> None:
 
 
 def test_files_that_can_not_be_used_are_told_with_their_host(load: Load) -> None:
-    with pytest.raises(SettingsError, match=r"host 'north': the CA file .*north/ca\.pem can't be used"):
+    with pytest.raises(SettingsError, match=r"hosts\.toml, line 2: hosts\.north: the CA file .*north/ca\.pem"):
         worker.access(load(TWO))
 
 

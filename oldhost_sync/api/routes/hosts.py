@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from oldhost_sync.api.access.rights import READERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.requests import AnswerBody
-from oldhost_sync.api.situation import Situation, Word, judge
+from oldhost_sync.api.situation import Word, judge
 from oldhost_sync.api.situation_reader import Observation, Query, observed
 from oldhost_sync.api.writer_link import WriterLink
 from oldhost_sync.policy.tuning import Promises
@@ -91,7 +91,8 @@ class HostList:
     """The state of each host is that of its banner, from its writer and the database. All writers are asked at the same
     time, each with the timeout of a poll, so a list takes no longer than one page.
 
-    `writers`: by host. `read` gives the condition of each of some hosts; its errors are raised. `promises`: by host.
+    `writers`: by host. `read` gives the condition of each of some hosts; its errors are raised. `promises`, `called`:
+    of each host.
     """
 
     def __init__(
@@ -99,8 +100,9 @@ class HostList:
         writers: Mapping[str, WriterLink],
         read: Callable[[Sequence[str]], Awaitable[Conditions]],
         promises: Callable[[str], Promises],
+        called: Callable[[str, str], str],
     ) -> None:
-        self._promises = promises
+        self._promises, self._called = promises, called
         self._writers = {
             host: Query(partial(writer.query, "status"), "the writer does not answer in time")
             for host, writer in writers.items()
@@ -111,14 +113,14 @@ class HostList:
         """One line for each of `hosts`, in their order."""
         conditions, *writers = await asyncio.gather(self._read(hosts), *(self._writers[host].see() for host in hosts))
         at = datetime.now(UTC)
-        return [
-            _line(
-                host,
-                judge(observed(at, writer, Observation(conditions[host]), self._promises(host))),
-                conditions[host],
-            )
-            for host, writer in zip(hosts, writers, strict=True)
-        ]
+        return [self._line(host, at, writer, conditions[host]) for host, writer in zip(hosts, writers, strict=True)]
+
+    def _line(
+        self, host: str, at: datetime, writer: Observation[dict[str, Any]], condition: HostCondition
+    ) -> ServedHost:
+        called = partial(self._called, host)
+        found = judge(observed(at, writer, Observation(condition), self._promises(host), called))
+        return ServedHost(host, found.word, found.why, condition.oldest_waiting_at, condition.open_alerts)
 
 
 def list_of(dependencies: Dependencies) -> HostList:
@@ -128,15 +130,11 @@ def list_of(dependencies: Dependencies) -> HostList:
     async def read(hosts: Sequence[str]) -> Conditions:
         return await dependencies.database.run(partial(read_conditions, hosts=hosts))
 
-    return HostList(writers, read, lambda host: dependencies.policies(host).promises)
+    return HostList(writers, read, lambda host: dependencies.policies(host).promises, dependencies.called)
 
 
 def read_conditions(connection: Connection, hosts: Sequence[str]) -> Conditions:
     return {host: read_condition(connection, host) for host in hosts}
-
-
-def _line(host: str, situation: Situation, condition: HostCondition) -> ServedHost:
-    return ServedHost(host, situation.word, situation.why, condition.oldest_waiting_at, condition.open_alerts)
 
 
 class ServedHosts(AnswerBody):

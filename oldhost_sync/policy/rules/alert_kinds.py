@@ -182,7 +182,7 @@ KINDS: dict[str, AlertKind] = {
     "no-session": AlertKind(
         "critical",
         "Five attempts to open a session with OldHost failed, while nothing waits.",
-        "Check that OldHost runs and that SYNC_OLDHOST_URL is right, before changes arrive.",
+        "Check that OldHost runs and that its address is right, before changes arrive.",
         "a session is open",
         page=_SESSIONS,
     ),

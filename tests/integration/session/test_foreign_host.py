@@ -126,7 +126,7 @@ def test_a_host_that_is_slower_than_the_timeout_is_told_with_the_setting_to_chan
     foreign.host.always = lambda request: replace(foreign.host.by_the_protocol(request), delay=1.0)
     waiting = foreign.refused()
     assert waiting.reason == "silent"
-    assert "no whole answer within 0.4 s (SYNC_REQUEST_TIMEOUT_SECONDS)" in waiting.message
+    assert "no whole answer within 0.4 s, its request timeout" in waiting.message
 
 
 def test_the_wait_for_the_settle_time_does_not_hide_why_the_host_can_not_be_asked(foreign: ForeignStage) -> None:

@@ -166,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         "a host that is too slow is told of without the setting",
-        (Patch("oldhost_sync/oldhost/connection.py", " (SYNC_REQUEST_TIMEOUT_SECONDS)", ""),),
+        (Patch("oldhost_sync/oldhost/connection.py", ", its request timeout", ""),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(

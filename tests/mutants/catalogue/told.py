@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     Mutant(
         "the list of hosts asks no writer",
-        (Patch("oldhost_sync/api/routes/hosts.py", "observed(at, writer, Observation(conditions[host])", "observed(at, Observation(), Observation(conditions[host])"),),
+        (Patch("oldhost_sync/api/routes/hosts.py", "observed(at, writer, Observation(condition)", "observed(at, Observation(), Observation(condition)"),),
         levels=(ONE_JUDGEMENT,),
     ),
     Mutant(

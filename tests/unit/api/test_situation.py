@@ -241,6 +241,26 @@ def test_each_of_oldhosts_faults_has_words_of_its_own(state: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "waiting_for", "fields"),
+    [
+        ("UNTRUSTED", "", "url ca_file"),
+        ("CONNECTING", "tls", "url ca_file"),
+        ("SILENT", "", "request_timeout_seconds settle_seconds"),
+        ("CONNECTING", "silent", "request_timeout_seconds settle_seconds"),
+        ("UNAUTHORIZED", "", "auth_file cert_file"),
+        ("CONNECTING", "credentials", "url auth_file"),
+    ],
+)
+def test_what_to_change_is_called_by_its_name_for_the_host(state: str, waiting_for: str, fields: str) -> None:
+    writer = a_writer(state, session={"waiting_for": waiting_for})
+    plain = judge(Observations(NOW, writer, condition=a_condition())).next_step
+    in_file = judge(Observations(NOW, writer, condition=a_condition(), called="hosts.n.{}".format)).next_step
+    assert "SYNC_" in plain
+    assert "SYNC_" not in in_file
+    assert all(f"hosts.n.{field}" in in_file for field in fields.split())
+
+
+@pytest.mark.parametrize(
     "waiting_for", ["settle", "connection", "in-use", "keep-alive", "database", "mapping", "fenced"]
 )
 def test_a_wait_for_a_session_says_what_it_waits_for(waiting_for: str) -> None:

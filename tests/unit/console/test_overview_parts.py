@@ -29,7 +29,12 @@ class Stage:
         self.rendered: list[str] = []
         self.drawn = 0
         dependencies = SimpleNamespace(
-            host="h", database=self, writer=None, books=SimpleNamespace(read=None), policy=WriterPolicy()
+            host="h",
+            database=self,
+            writer=None,
+            books=SimpleNamespace(read=None),
+            policy=WriterPolicy(),
+            called=str.format,
         )
         self.overview = OverviewParts(cast(Dependencies, dependencies), cast(Layout, self), lambda: self.now)
         monkeypatch.setattr(overview_parts, "draw", self._draw)

@@ -154,7 +154,7 @@ def test_the_deadline_covers_the_whole_exchange_and_beats_go_on_meanwhile(peer: 
         beats.append(now[0])
         now[0] += 4.0
 
-    with pytest.raises(ExchangeCut, match="SYNC_REQUEST_TIMEOUT_SECONDS"):
+    with pytest.raises(ExchangeCut, match="its request timeout"):
         exchange(connection, REQUEST, 10, beat)
     assert beats == [0.0, 4.0, 8.0]
     assert not connection.is_alive()
@@ -169,7 +169,7 @@ def test_a_trickling_answer_does_not_stretch_the_deadline(peer: Peer) -> None:
         now[0] += 6.0
         accepted.sendall(bytes([next(answer)]))
 
-    with pytest.raises(ExchangeCut, match="SYNC_REQUEST_TIMEOUT_SECONDS"):
+    with pytest.raises(ExchangeCut, match="its request timeout"):
         exchange(connection, REQUEST, 10, trickle)
     accepted.close()
 
