@@ -129,6 +129,7 @@ class Host:
         self.incarnation = ""
         self._ban: Incident | None = None
         self._standing: list[Entry] = []  # entries that no restored backup has undone, in order of nonce
+        self._lowest, self._numbers = behaviour.lowest, behaviour.numbers
         self._lowest_nonce = behaviour.lowest  # the one whose number is the lowest
         self._counts_since: float | None = None  # when it last began to count anew
         self._last: Entry | None = None  # whose answer it could give again
@@ -142,12 +143,12 @@ class Host:
 
     def number(self, nonce: int) -> int:
         """As clients see it."""
-        distance, numbers = max(0, nonce - self._lowest_nonce), self.behaviour.numbers
-        return self.behaviour.lowest + (distance if numbers is None else distance % numbers)
+        distance = max(0, nonce - self._lowest_nonce)
+        return self._lowest + (distance if self._numbers is None else distance % self._numbers)
 
     def _nonce(self, number: int) -> int:
         """Of those with this number the one nearest to what is expected."""
-        distance, numbers = number - self.number(self.expected_nonce), self.behaviour.numbers
+        distance, numbers = number - self.number(self.expected_nonce), self._numbers
         if numbers is not None:
             distance = (distance + numbers // 2) % numbers - numbers // 2
         return self.expected_nonce + distance
@@ -308,11 +309,13 @@ class Host:
         """From here on it counts from the lowest number."""
         return Incident(incident="reset", at=now, expected_nonce=self.expected_nonce)
 
-    def due(self, now: float) -> Iterator[Fact]:
+    def due(self, now: float) -> tuple[Fact, ...]:
         """What time alone has brought: at the first call of a day, numbers that begin anew."""
+        if self.behaviour.resets != "day":
+            return ()
         known = [at for at in (self._counts_since, self.journal[-1].at if self.journal else None) if at is not None]
-        if self.behaviour.resets == "day" and known and self.behaviour.day(max(known)) < self.behaviour.day(now):
-            yield self.reset(now)
+        is_new_day = bool(known) and self.behaviour.day(max(known)) < self.behaviour.day(now)
+        return (self.reset(now),) if is_new_day else ()
 
     def restore(self, now: float, expected_nonce: int) -> Entry:
         """The host as it was when it expected that nonce. Raises ValueError if it never expected it, or only before it

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from oldhost_simulator.call import Call, MalformedError, read_operation
+from oldhost_simulator.call import Call, Kind, MalformedError, read_operation
 from oldhost_simulator.dialects.dialect import Answer
 from oldhost_simulator.limits import BODY_BYTES_MAX, DISCARDED_BODY_BYTES_MAX, HEAD_BYTES_MAX, NONCE_DIGITS_MAX
 from oldhost_simulator.verdicts import (
@@ -80,7 +80,8 @@ class Http:
 
     def answer(self, verdict: Verdict) -> Answer:
         status, body = _said(verdict)
-        return Answer(status, {name: value for name, value in body.items() if value is not None})
+        told = {name: value for name, value in body.items() if value is not None} if None in body.values() else body
+        return Answer(status, told)
 
     def encode(self, answer: Answer, *, last: bool = False) -> bytes:
         return _encode(answer, last=last)
@@ -256,20 +257,31 @@ class CallReader:
 
 def parse_call(request: Request, received_at: float, connection: int, *, check_operations: bool = True) -> Call:
     """Never raises: an invalid request is a call with a `problem`."""
-    call = Call("sync", received_at, connection, last=request.last, authorization=request.authorization)
+    kind: Kind = "other"
+    problem, nonce, body, sha256 = request.problem, None, None, None
     if request.path == ASK_PATH and request.method == "GET":
-        return replace(call, kind="ask", problem=request.problem)
-    if request.path != SYNC_PATH or request.method != "POST":
-        problem = request.problem or f"no such request: {request.method[:16]} {request.path[:80]}"
-        return replace(call, kind="other", problem=problem)
-    if request.problem is not None:
-        return replace(call, problem=request.problem)
-    try:
-        nonce = _nonce(request.nonces)
-        body, sha256 = read_operation(request.body, check=check_operations)
-    except MalformedError as error:
-        return replace(call, problem=str(error))
-    return replace(call, nonce=nonce, body=body, raw_sha256=sha256)
+        kind = "ask"
+    elif request.path != SYNC_PATH or request.method != "POST":
+        problem = problem or f"no such request: {request.method[:16]} {request.path[:80]}"
+    else:
+        kind = "sync"
+        if problem is None:
+            try:
+                nonce = _nonce(request.nonces)
+                body, sha256 = read_operation(request.body, check=check_operations)
+            except MalformedError as error:
+                problem, nonce = str(error), None
+    return Call(
+        kind,
+        received_at,
+        connection,
+        problem=problem,
+        nonce=nonce,
+        body=body,
+        raw_sha256=sha256,
+        last=request.last,
+        authorization=request.authorization,
+    )
 
 
 def _nonce(values: tuple[str, ...]) -> int:
