@@ -10,6 +10,7 @@ is kept; if that was not at the COMMIT, the transaction is repeated.
 
 from __future__ import annotations
 
+import select
 import ssl
 from collections.abc import Sequence
 from functools import cache
@@ -18,6 +19,7 @@ from typing import Any, ClassVar
 
 import pymysql.connections
 import pymysql.err
+from pymysql.constants import SERVER_STATUS
 from sqlalchemy import create_engine as _create_engine
 from sqlalchemy import event, text
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
@@ -27,6 +29,7 @@ from oldhost_sync.policy import limits
 from oldhost_sync.store.autogenerate import REVISION_TABLE
 from oldhost_sync.store.errors import (
     ACCESS_ERRORS,
+    GONE,
     DatabaseUnavailable,
     SchemaTooOld,
     UnsuitableServer,
@@ -46,6 +49,7 @@ _PINNED_VARIABLES = (
 )
 PORT_MAX = 65_535
 
+_IN_TRANSACTION = SERVER_STATUS.SERVER_STATUS_IN_TRANS
 # PyMySQL's error for a packet that it can't read.
 _MALFORMED = 2027
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
@@ -141,11 +145,31 @@ class _Connection(pymysql.connections.Connection):
     once.
     """
 
+    server_status: int
     _unchecked: ClassVar[ssl.SSLContext | None] = None
 
     def fileno(self) -> int:
         """For `poll`: the socket is readable once the server has closed the connection."""
         return int(self._sock.fileno())  # type: ignore[attr-defined]
+
+    def ping(self, reconnect: object = False) -> None:  # noqa: ARG002 - the driver's form
+        """Whether the server has closed the connection, as far as this end knows: so it costs no round trip. A server
+        that is away without having said so is found by the next statement, which would take as long as a ping.
+        """
+        silent = select.poll()  # `select` refuses descriptors from 1024 on
+        silent.register(self, select.POLLIN)
+        if silent.poll(0):
+            raise pymysql.err.OperationalError(GONE, "the server has closed the connection")
+
+    def query(self, sql: Any, unbuffered: bool = False) -> int:
+        # Only an answer without rows says whether a transaction is open.
+        self.server_status |= _IN_TRANSACTION
+        return int(super().query(sql, unbuffered))
+
+    def commit(self) -> None:
+        """Nothing is sent if the last statement has committed (:class:`oldhost_sync.store.packet.Packet`)."""
+        if self.server_status & _IN_TRANSACTION:
+            super().commit()
 
     def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
         if sslp:

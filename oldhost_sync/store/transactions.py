@@ -179,5 +179,8 @@ def _commit(connection: Connection) -> None:
         # A conflict at COMMIT is a refusal (by a cluster's certification); after any other error it may be committed.
         if error_code(error) in RETRIABLE_ERRORS:
             raise
-        reason = str(translate(error) or "")
-        raise CommitUncertain(f"the outcome of COMMIT is unknown: {error.orig}", reason) from error
+        raise commit_uncertain(error) from error
+
+
+def commit_uncertain(error: DBAPIError) -> CommitUncertain:
+    return CommitUncertain(f"the outcome of COMMIT is unknown: {error.orig}", str(translate(error) or ""))

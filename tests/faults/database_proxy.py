@@ -62,6 +62,8 @@ class DatabaseProxy:
         self._traps: list[Trap] = []
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
+        # What the clients have asked the server for: each entry is a round trip.
+        self.asked: list[str] = []
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -100,7 +102,7 @@ class DatabaseProxy:
         for client, server in accepted(self._listener, lambda: self._server_port):
             with self._lock:
                 self._sockets += [client, server]
-            _Carrier(client, server, self._trap_for).start()
+            _Carrier(client, server, self._trap_for, self.asked).start()
 
     def _trap_for(self, statement: str, transaction: list[str]) -> Trap | None:
         with self._lock:
@@ -132,11 +134,16 @@ class _Carrier:
     """One connection: two threads that carry bytes, the client's packet by packet."""
 
     def __init__(
-        self, client: socket.socket, server: socket.socket, trap_for: Callable[[str, list[str]], Trap | None]
+        self,
+        client: socket.socket,
+        server: socket.socket,
+        trap_for: Callable[[str, list[str]], Trap | None],
+        asked: list[str],
     ) -> None:
         self._client = client
         self._server = server
         self._trap_for = trap_for
+        self._asked = asked
         self._transaction: list[str] = []
         self._answer_to: Trap | None = None
 
@@ -181,9 +188,12 @@ class _Carrier:
                     raise EOFError
 
     def _spring(self, packet: bytes) -> Trap | None:
-        if len(packet) < 6 or packet[3] != 0 or packet[4] != COM_QUERY:
+        if len(packet) < 5 or packet[3] != 0:
             return None
         statement = packet[5:].decode("utf-8", errors="replace")
+        self._asked.append(statement)
+        if packet[4] != COM_QUERY:
+            return None
         trap = self._trap_for(statement, self._transaction)
         if statement.startswith(("COMMIT", "ROLLBACK")):
             self._transaction = []

@@ -123,7 +123,7 @@ def test_a_connection_cut_at_the_commit_is_found_out_and_nothing_happens_twice(
 ) -> None:
     """Before the commit has arrived nothing is left, after it everything."""
     act = transactions.make(name, hurt, engine)
-    trap = proxy.set_trap(cut, "^COMMIT", within=act.mark)
+    trap = proxy.set_trap(cut, act.commit, within=act.within)
     with pytest.raises(LOST):
         act.act()
     trap.wait()
@@ -136,7 +136,7 @@ def test_a_commit_whose_answer_is_lost_is_said_to_be_uncertain_and_never_repeate
     hurt: Engine, engine: Engine, proxy: DatabaseProxy
 ) -> None:
     act = transactions.make("record_change", hurt, engine)
-    proxy.set_trap(Action.CUT_AFTER, "^COMMIT", within=act.mark)
+    proxy.set_trap(Action.CUT_AFTER, act.commit, within=act.within)
     with pytest.raises(CommitUncertain):
         act.act()
     assert act.again().duplicate
@@ -147,7 +147,7 @@ def test_a_server_killed_in_mid_transaction_comes_back_without_it(
     name: str, hurt: Engine, engine: Engine, proxy: DatabaseProxy, mariadb_server: EmbeddedMariaDB
 ) -> None:
     act = transactions.make(name, hurt, engine)
-    trap = proxy.set_trap(Action.HOLD_STATEMENT, "^COMMIT", within=act.mark)
+    trap = proxy.set_trap(Action.HOLD_STATEMENT, act.commit, within=act.within)
     with under_way(act) as running:
         trap.wait()
         mariadb_server.kill()
@@ -189,7 +189,7 @@ def test_who_freezes_inside_a_transaction_loses_it_and_its_locks(
 
     brief = create_engine(proxy.url(database.app), idle_transaction_seconds=1)
     act = transactions.make(name, brief, engine)
-    trap = proxy.set_trap(Action.HOLD_STATEMENT, "^COMMIT", within=act.mark)
+    trap = proxy.set_trap(Action.HOLD_STATEMENT, act.commit, within=act.within)
     with conflicts(brief) as seen, under_way(act) as frozen:
         trap.wait()
         act.again()

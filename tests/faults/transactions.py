@@ -21,17 +21,19 @@ SETTLE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """`early`: what it locks first; `late`: what it writes after that, as statements of a rival.
+    """`early`: what it locks first; `late`: what it writes after that, as statements of a rival. `commit`:
+    a pattern of the statement that commits it; `within`: of an earlier one.
 
     `act` runs it, `again` is what the product does after a lost answer, `done` counts its effect (0 or 1).
     """
 
     early: str
     late: str
-    mark: str
     act: Callable[[], Any]
     again: Callable[[], Any]
     done: Callable[[], int]
+    within: str | None = None
+    commit: str = "^COMMIT"
 
 
 def make(name: str, hurt: Engine, calm: Engine) -> Transaction:
@@ -52,7 +54,7 @@ def _record(hurt: Engine, calm: Engine) -> Transaction:
         early="SELECT id FROM units WHERE id = '101' FOR UPDATE",
         late="INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, "
         "payload, priority_class) VALUES ('oldhost', 'one', UNHEX(SHA2('x', 256)), 'unit', '7', 'x', '{}', 'TXN')",
-        mark="INSERT INTO outbox_events",
+        within="INSERT INTO outbox_events",
         act=act,
         again=act,
         done=lambda: (
@@ -77,13 +79,13 @@ def _reserve(hurt: Engine, calm: Engine) -> Transaction:
         early="SELECT epoch FROM nonce_ledger FOR UPDATE",
         late="INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status) "
         "VALUES ('oldhost', 1, 'rival', 0, 0, '', 'RESERVED')",
-        mark="INSERT INTO nonce_requests",
         act=lambda: ledger.reserve(epoch, [change]),
         again=again,
         done=lambda: (
             _count(world.engine, "SELECT COUNT(*) FROM nonce_requests WHERE nonce = 1 AND status = 'RESERVED'")
             * _count(world.engine, "SELECT COUNT(*) FROM nonce_ledger WHERE next_nonce = 2")
         ),
+        commit="INSERT INTO nonce_requests .*; COMMIT; END$",
     )
 
 
@@ -111,7 +113,7 @@ def _advance(hurt: Engine, calm: Engine) -> Transaction:
     return Transaction(
         early="SELECT epoch FROM nonce_ledger FOR UPDATE",
         late="SELECT nonce FROM nonce_requests WHERE nonce = 1 FOR UPDATE",
-        mark="^UPDATE nonce_requests SET status",
+        within="^UPDATE nonce_requests SET status",
         act=lambda: ledger.advance(epoch, Answered(one, Applied(2)), two),
         again=again,
         done=lambda: _count(
@@ -138,7 +140,7 @@ def _decide(hurt: Engine, calm: Engine) -> Transaction:
     return Transaction(
         early="SELECT epoch FROM nonce_ledger FOR UPDATE",
         late=f"SELECT id FROM outbox_events WHERE id = {change} FOR UPDATE",
-        mark="UPDATE outbox_events SET outcome",
+        within="UPDATE outbox_events SET outcome",
         act=act,
         again=act,
         done=lambda: (

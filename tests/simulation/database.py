@@ -33,6 +33,7 @@ from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.intake.rules import DEFAULT_RULES
 from oldhost_sync.store.schema_migration import DEFAULT_HOST
 from oldhost_sync.store.tables import metadata
+from tests.simulation import compound
 
 DUPLICATE_KEY, CHECK_VIOLATED = 1062, 4025
 _DIALECT = MySQLDialect_pymysql(paramstyle="pyformat")
@@ -322,8 +323,17 @@ class PlainConnection:
         self.rollback()
 
     def exec_driver_sql(self, statement: str, values: Sequence[Any] = ()) -> Result:
+        if statement.startswith(compound.BEGIN):
+            return self._run_compound(statement, values)
         self.before_statement(statement)
         return self.database.run(statement, values)
+
+    def _run_compound(self, statement: str, values: Sequence[Any]) -> Result:
+        try:
+            result: Result = compound.Compound(self, values).run(statement)
+        except compound.Stopped as error:
+            raise database_error(*error.args) from error
+        return result
 
     def execute(self, statement: ClauseElement, values: dict[str, Any] | None = None) -> Result:
         text, fixed = _compiled(statement)

@@ -14,7 +14,7 @@ from oldhost_sync.policy.machine.actions import Action, Send
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.store.ledger.reservation import CANDIDATES
 
-_ASKS = CANDIDATES.split("{ids}", maxsplit=1)[0]
+_ASKS = CANDIDATES.split("{ids}", maxsplit=1)[0].split("; ")[-1]
 
 
 @dataclass

@@ -153,6 +153,7 @@ class Connection(PlainConnection):
         if mode == "deadlock":
             engine.at_deadlock()
             raise database_error(DEADLOCK, "deadlock")
+        self.invalidated = True
         if mode.startswith("die"):
             engine.process.kill()
             engine.process.check()

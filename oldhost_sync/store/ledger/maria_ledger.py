@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection, Engine, Row
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.drivers.events import Applied, Said
@@ -36,9 +36,10 @@ from oldhost_sync.store.ledger.reservation import (
     is_new_loss,
     why_missing,
 )
-from oldhost_sync.store.ledger.statements import lock, lock_sending, write_sending
+from oldhost_sync.store.ledger.statements import LedgerRow, lock, lock_sending, of_epoch, sending, write_sending
 from oldhost_sync.store.mappings import mapping_of
 from oldhost_sync.store.outbox.outstanding_changes import unix_ms
+from oldhost_sync.store.packet import Packet
 from oldhost_sync.store.transactions import run_in_transaction
 
 T = TypeVar("T")
@@ -103,9 +104,7 @@ class MariaLedger:
         self, connection: Connection, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int]
     ) -> Reservation | str:
         """Returns the text of a halt instead, if a change was lost: the halt must be committed before it is raised."""
-        ledger = lock_sending(connection, self._host, epoch)
-        statement = CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
-        rows = connection.exec_driver_sql(statement, (self._host, self._host, *change_ids)).all()
+        ledger, rows = self._lock_and_read(connection, epoch, change_ids)
         candidates = {row.id: Candidate.of(row) for row in rows}
         created = {change_id: row.ref.accepted_at_ms for change_id, row in candidates.items()}
         missing = [
@@ -143,6 +142,14 @@ class MariaLedger:
             entries.append(entry)
         self._bind(connection, epoch, fresh, ledger.next_nonce)
         return entries
+
+    def _lock_and_read(
+        self, connection: Connection, epoch: int, change_ids: Sequence[int]
+    ) -> tuple[LedgerRow, list[Row[Any]]]:
+        statement = CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
+        found = connection.exec_driver_sql(statement, (*[self._host] * 4, *change_ids)).all()
+        ledger = sending(of_epoch(found[0] if found else None, epoch))
+        return ledger, [row for row in found if row.id is not None]
 
     def _mapping_of(self, connection: Connection, label: str | None) -> HostMapping:
         """The host's mapping, read anew only if it is another one than at the last reservation."""
@@ -193,10 +200,12 @@ class MariaLedger:
                 bound.mapping,
             )
         ]
-        connection.exec_driver_sql(statement, tuple(values))
-        moved = (next_nonce + len(fresh), self._host, epoch, next_nonce)
-        is_moved = connection.exec_driver_sql(sql.MOVE_NEXT_NONCE, moved).rowcount == 1
-        check(is_moved, "the next nonce changed although its row was locked")
+        packet = Packet(connection)
+        packet.add(statement, values)
+        packet.require(
+            sql.MOVE_NEXT_NONCE, (next_nonce + len(fresh), self._host, epoch, next_nonce), _next_nonce_changed
+        )
+        packet.commit()
 
     # ------------------------------------------------------------------------------- sending and recording
 
@@ -385,6 +394,10 @@ class MariaLedger:
             if not is_the_values_fault(error):
                 raise
             raise InvariantViolated(f"the database refused a ledger row: {error.orig}") from error
+
+
+def _next_nonce_changed() -> NoReturn:
+    raise InvariantViolated("the next nonce changed although its row was locked")
 
 
 def _refused(candidate: Candidate, before: Before, entries: Reservation) -> ChangeResult:

@@ -35,7 +35,7 @@ from oldhost_sync.oldhost.ledger import Reserved
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
 from oldhost_sync.store.ledger.fates import UNKNOWN, Ending
-from oldhost_sync.store.ledger.statements import LEDGER_ROW, LedgerRow
+from oldhost_sync.store.ledger.statements import LEDGER_ROW, LOCK_AND_READ, READ_LEDGER, LedgerRow
 from oldhost_sync.store.mappings import LABEL
 from oldhost_sync.store.outbox.outstanding_changes import DEAD, OUTSTANDING, REF, as_ref, oldest_of, unix_ms
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING, JOIN_PENDING, fate_columns
@@ -214,18 +214,20 @@ OLDEST = (
     "AND n.entity_type = o.entity_type AND n.entity_id = o.entity_id AND n.change_id > o.id) "
     f"OR {_IS_NEWER_BOUND} AS is_passed"
 )
-CANDIDATES = (
-    "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, "
+# The locked ledger's row beside each change, and once if there is none.
+_CANDIDATES = (
+    "SELECT l.*, o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, "
     "o.created_at, "
     f"{fate_columns('outcome', 'nonce', 'error')}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
     "EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = a.host "
     "AND n.entity_type = a.entity_type AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "
     f"r.nonce AS request_nonce, r.status, r.sends, r.body, r.mapping, {LABEL} AS mapping_now, {OLDEST} "
-    "FROM outbox_events o "
+    f"FROM ({READ_LEDGER}) l LEFT JOIN outbox_events o ON o.host = %s AND o.id IN ({{ids}}) "
     "LEFT JOIN applied_states a FORCE INDEX (PRIMARY) ON a.host = o.host AND a.entity_type = o.entity_type "
     "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
-    f"{LEDGER_ROW}{JOIN_PENDING} WHERE o.host = %s AND o.id IN ({{ids}})"
+    f"{LEDGER_ROW}{JOIN_PENDING}"
 )
+CANDIDATES = LOCK_AND_READ.format(select=_CANDIDATES)
 _HAS_NONCE = (
     "((SELECT r.nonce FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) "
     "WHERE r.host = o.host AND r.change_id = o.id LIMIT 1) IS NOT NULL)"

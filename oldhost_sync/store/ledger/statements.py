@@ -32,12 +32,18 @@ CREATE_LEDGER = (
     "INSERT INTO nonce_ledger (host, epoch, updated_at) VALUES (%s, 0, UTC_TIMESTAMP(6)) "
     "ON DUPLICATE KEY UPDATE host = host"
 )
-LOCK_LEDGER = (
+READ_LEDGER = (
     "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, resolved_epoch, "
     "losses_accepted_at, losses_accepted_id, ban_is_over, count_fell_at, host_incarnation, "
     "COALESCE(apart_until > UTC_TIMESTAMP(6), 0) AS has_apart, "
     "TIMESTAMPDIFF(MICROSECOND, ban_told_at, UTC_TIMESTAMP(6)) DIV 1000 AS ban_told_ms_ago, "
-    f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s FOR UPDATE"
+    f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s"
+)
+LOCK_LEDGER = f"{READ_LEDGER} FOR UPDATE"
+# In one round trip: what `select` reads is as it is once the row is locked.
+LOCK_AND_READ = (
+    "BEGIN NOT ATOMIC DECLARE locked BIGINT; SELECT epoch INTO locked FROM nonce_ledger WHERE host = %s FOR UPDATE; "
+    "{select}; END"
 )
 NEXT_EPOCH = (
     "UPDATE nonce_ledger SET epoch = %s, owner = LEFT(%s, 255), updated_at = UTC_TIMESTAMP(6) "
@@ -199,7 +205,11 @@ def archive(connection: Connection, host: str, which: str, values: Sequence[obje
 
 
 def lock(connection: Connection, host: str, epoch: int) -> LedgerRow:
-    row = connection.exec_driver_sql(LOCK_LEDGER, (host,)).one_or_none()
+    return of_epoch(connection.exec_driver_sql(LOCK_LEDGER, (host,)).one_or_none(), epoch)
+
+
+def of_epoch(row: LedgerRow | None, epoch: int) -> LedgerRow:
+    """`row`: the host's, locked. Raises Fenced if this epoch is not the current one."""
     if row is None or row.epoch != epoch:
         current = "there is none" if row is None else f"the current epoch is {row.epoch}"
         raise Fenced(f"epoch {epoch} is stale; {current}")
@@ -207,8 +217,11 @@ def lock(connection: Connection, host: str, epoch: int) -> LedgerRow:
 
 
 def lock_sending(connection: Connection, host: str, epoch: int) -> LedgerRow:
-    """Also raises LedgerHalted while the ledger is halted."""
-    row = lock(connection, host, epoch)
+    return sending(lock(connection, host, epoch))
+
+
+def sending(row: LedgerRow) -> LedgerRow:
+    """Raises LedgerHalted while the ledger is halted."""
     if row.halted is not None:
         raise LedgerHalted(row.halted)
     check(row.next_nonce is not None, "the ledger has no next nonce: OldHost was never asked which one it expects")
