@@ -10,9 +10,9 @@ injected value could do more harm.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from sqlalchemy.engine import Connection, CursorResult
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.store.errors import GONE, AccessRefused, DatabaseUnavailable, StatementRefused, error_code, translate
@@ -26,10 +26,10 @@ _IS_OPEN = "SELECT @@in_transaction"
 
 
 class Packet:
-    """Writes of one transaction, each a statement with its values, that wait to be sent together."""
+    """Writes of one transaction, each a statement with its values, that wait to be sent together on `connection`."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._statements: list[str] = []
         self._values: list[object] = []
         self._otherwise: list[Callable[[], NoReturn]] = []
@@ -44,12 +44,14 @@ class Packet:
         self.add(_STOP_UNLESS_CHANGED.format(number=len(self._otherwise)))
         self._otherwise.append(otherwise)
 
-    def run(self) -> CursorResult[Any]:
-        """Send them, and begin anew. The result is of the last statement, if that is a SELECT."""
+    def run(self) -> None:
+        """Send them, and begin anew."""
+        if not self._statements:
+            return
         statement, values = f"BEGIN NOT ATOMIC {'; '.join(self._statements)}; END", tuple(self._values)
         self._statements, self._values = [], []
         try:
-            return self._connection.exec_driver_sql(statement, values)
+            self.connection.exec_driver_sql(statement, values)
         except DBAPIError as error:
             if error_code(error) == _STOPPED and error.orig is not None:
                 self._otherwise[int(error.orig.args[-1])]()
@@ -73,6 +75,6 @@ class Packet:
         if isinstance(known, AccessRefused | StatementRefused):
             return False
         try:
-            return self._connection.invalidated or not self._connection.exec_driver_sql(_IS_OPEN).scalar()
+            return self.connection.invalidated or not self.connection.exec_driver_sql(_IS_OPEN).scalar()
         except DBAPIError:
             return True

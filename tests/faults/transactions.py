@@ -113,7 +113,6 @@ def _advance(hurt: Engine, calm: Engine) -> Transaction:
     return Transaction(
         early="SELECT epoch FROM nonce_ledger FOR UPDATE",
         late="SELECT nonce FROM nonce_requests WHERE nonce = 1 FOR UPDATE",
-        within="^UPDATE nonce_requests SET status",
         act=lambda: ledger.advance(epoch, Answered(one, Applied(2)), two),
         again=again,
         done=lambda: _count(
@@ -122,6 +121,7 @@ def _advance(hurt: Engine, calm: Engine) -> Transaction:
             "JOIN nonce_requests a ON a.nonce = 1 AND a.status = 'APPLIED' "
             "JOIN nonce_requests s ON s.nonce = 2 AND s.status = 'SENT' WHERE l.last_applied_nonce = 1",
         ),
+        commit="UPDATE nonce_ledger SET last_applied_nonce .*; COMMIT; END$",
     )
 
 

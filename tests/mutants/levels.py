@@ -51,6 +51,9 @@ STACK = _tests("unit tests of the stack", "tests/unit/stack")
 CONFORMANCE = _tests("ledger conformance", "tests/conformance/test_simulated_ledger.py")
 CONDITIONS = _tests("unit tests of conditions", "tests/unit/policy/test_conditions.py")
 NO_RELAY = _tests("real MariaDB, no relay", "tests/integration/store/test_relay_watch.py")
+PACKETS = _tests(
+    "real MariaDB, packets", "tests/integration/store/test_packet.py", "tests/faults/test_mariadb_faults.py"
+)
 ACCOUNT = _tests("real MariaDB, its account", "tests/integration/store/test_account.py")
 OUTBOX = _tests("real MariaDB, outbox", "tests/integration/store/test_recording.py")
 RELAY_ROUNDS = _tests("real MariaDB, relay", "tests/integration/relay/test_rounds.py")

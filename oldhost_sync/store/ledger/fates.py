@@ -15,7 +15,7 @@ locked, the fate is kept in `pending_fates` for a while.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlalchemy.engine import Connection
 
@@ -29,23 +29,23 @@ from oldhost_sync.policy.rules.apart import REMEMBERED_SECONDS, is_given_up, pau
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.outbox.pending_fates import (
-    AT_ONCE,
-    IDS_MAX,
     KEEP_FATE,
-    KEEP_FATES,
+    KEEP_SUPERSEDED,
     NONE_PENDING,
     RAISE_SEQUENCE,
     SEQUENCE,
-    listed,
-    tried_at_once,
+    at_once,
+    each,
 )
+from oldhost_sync.store.packet import Packet
 
 # Fates that supersede older LWW changes of the same key: the change was sent, or OldHost had its state already.
 SUPERSEDING = frozenset({Outcome.APPLIED, Outcome.NO_OP, Outcome.DEAD})
 
-_RECORD_FATE = (
-    f"{AT_ONCE}UPDATE outbox_events SET outcome = %s, processed_at = UTC_TIMESTAMP(6), nonce = %s, error = %s, "
-    f"unproven = %s, fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
+_RECORD_FATE = at_once(
+    "UPDATE outbox_events SET outcome = %s, processed_at = UTC_TIMESTAMP(6), nonce = %s, error = %s, unproven = %s, "
+    f"fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}",
+    instead=KEEP_FATE,
 )
 # Read without a lock: a locking read would wait for a transaction that is recording a newer change.
 _OLDER = (
@@ -53,9 +53,14 @@ _OLDER = (
     "WHERE host = %s AND entity_type = %s AND entity_id = %s AND event_type = %s AND processed_at IS NULL "
     f"AND priority_class = 'LWW' AND id < %s AND {NONE_PENDING} ORDER BY id"
 )
-_SUPERSEDE = (
-    f"{AT_ONCE}UPDATE outbox_events SET outcome = 'SUPERSEDED', processed_at = UTC_TIMESTAMP(6), superseded_by = %s, "
-    f"fate_sequence = {SEQUENCE} WHERE id IN ({{ids}}) AND processed_at IS NULL"
+_SUPERSEDE_OLDER = each(
+    "older",
+    _OLDER,
+    at_once(
+        "UPDATE outbox_events SET outcome = 'SUPERSEDED', processed_at = UTC_TIMESTAMP(6), superseded_by = %s, "
+        f"fate_sequence = {SEQUENCE} WHERE id IN (older.id) AND processed_at IS NULL",
+        instead=KEEP_SUPERSEDED,
+    ),
 )
 _REMEMBER = (
     "INSERT INTO applied_states "
@@ -129,54 +134,55 @@ class Ending:
         return replace(ending, payload_hash=UNKNOWN, unproven=True, mapping=change.mapping or "")
 
 
+class HasFate(Exception):  # noqa: N818 - a name says what happened
+    """The change has a fate already, and keeps it: nothing is changed."""
+
+
 def record_fate(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:
-    """Record `ending` and its consequences; False, and nothing is changed, when the change has a fate already.
+    """:func:`add_fate`, run at once; False when the change has a fate already."""
+    packet = Packet(connection)
+    add_fate(packet, host, ending, numbered=numbered)
+    try:
+        packet.run()
+    except HasFate:
+        return False
+    return True
+
+
+def add_fate(packet: Packet, host: str, ending: Ending, *, numbered: bool = False) -> None:
+    """Add `ending` and its consequences to `packet`, which then may raise HasFate.
 
     The caller holds the lock of the ledger row; nothing here waits for another lock. `numbered`: the caller has
     increased the ledger's `fate_sequence` in this transaction (:data:`RAISE_SEQUENCE`).
     """
     if not numbered:
-        connection.exec_driver_sql(RAISE_SEQUENCE, (host,))
-    if not _record_outcome(connection, host, ending):
-        return False
+        packet.add(RAISE_SEQUENCE, (host,))
+    where = (ending.change_id, host)
+    outcome, nonce, error = ending.outcome.value, ending.nonce, shortened(ending.error)
+    kept = (outcome, nonce, None, error, ending.unproven, *where)
+    packet.require(_RECORD_FATE, (*kept, outcome, nonce, error, ending.unproven, *where), _has_fate)
     key = (host, ending.entity_type, ending.entity_id, ending.event_type)
     if ending.priority_class is PriorityClass.LWW and ending.outcome in SUPERSEDING:
-        supersede_older(connection, ending.change_id, key)
+        supersede_older(packet, ending.change_id, key)
     if ending.outcome is Outcome.APPLIED or ending.unproven:
-        remember_applied(connection, host, ending)
+        # Later equal changes are no-ops, older ones are stale (trap 8).
+        packet.add(_REMEMBER, (*key, ending.change_id, ending.payload_hash, ending.nonce, ending.mapping))
     elif ending.outcome is Outcome.NO_OP:
-        connection.exec_driver_sql(_CONFIRM, (ending.change_id, *key, ending.change_id))
-    return True
+        packet.add(_CONFIRM, (ending.change_id, *key, ending.change_id))
 
 
-def remember_applied(connection: Connection, host: str, ending: Ending) -> None:
-    """Record OldHost's state of this key: later equal changes are no-ops, older ones are stale (trap 8)."""
-    key = (host, ending.entity_type, ending.entity_id, ending.event_type)
-    connection.exec_driver_sql(_REMEMBER, (*key, ending.change_id, ending.payload_hash, ending.nonce, ending.mapping))
+def _has_fate() -> NoReturn:
+    raise HasFate
+
+
+def supersede_older(packet: Packet, change_id: int, key: tuple[str, str, str, str]) -> None:
+    """The older LWW changes of this key (host, entity type, entity id, event type) have their fate with this one."""
+    packet.add(_SUPERSEDE_OLDER, (*key, change_id, change_id, change_id))
 
 
 def shortened(text: str | None) -> str | None:
     """Cut to what the text columns can store."""
     return None if text is None else storable(text, TEXT_LENGTH_MAX)
-
-
-def _record_outcome(connection: Connection, host: str, ending: Ending) -> bool:
-    outcome, error = ending.outcome.value, shortened(ending.error)
-    where = (ending.change_id, host)
-    changed = tried_at_once(connection, _RECORD_FATE, (outcome, ending.nonce, error, ending.unproven, *where))
-    if changed is None:
-        kept = (outcome, ending.nonce, None, error, ending.unproven)
-        changed = connection.exec_driver_sql(KEEP_FATE, (*kept, *where)).rowcount
-    return changed == 1
-
-
-def supersede_older(connection: Connection, change_id: int, key: tuple[str, str, str, str]) -> None:
-    """The older LWW changes of this key (host, entity type, entity id, event type) have their fate with this one."""
-    older = list(connection.exec_driver_sql(_OLDER, (*key, change_id)).scalars().all())
-    for start in range(0, len(older), IDS_MAX):
-        ids = listed(older[start : start + IDS_MAX])
-        if tried_at_once(connection, _SUPERSEDE.format(ids=ids), (change_id,)) is None:
-            connection.exec_driver_sql(KEEP_FATES.format(ids=ids), ("SUPERSEDED", None, change_id, None, False))
 
 
 # ---------------------------------------------------------------------------------------------------------- used nonces

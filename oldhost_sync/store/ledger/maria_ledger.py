@@ -23,7 +23,7 @@ from oldhost_sync.oldhost.ledger import Answered, Evidence, Reconciled, Reservat
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
 from oldhost_sync.store.errors import StoreError, is_the_values_fault
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.fates import APPLIED, Ending, Pauses, record_fate, shortened
+from oldhost_sync.store.ledger.fates import APPLIED, Ending, HasFate, Pauses, add_fate, record_fate, shortened
 from oldhost_sync.store.ledger.reconciliation import THIS_MACHINE, MachineClock, complete_halt, reconcile, take_over
 from oldhost_sync.store.ledger.reservation import (
     CANDIDATES,
@@ -213,25 +213,25 @@ class MariaLedger:
         self, epoch: int, answered: Answered | None, sent: Reserved | None, *, again: bool = False
     ) -> ChangeResult | None:
         def step(connection: Connection) -> ChangeResult | None:
-            fate = None
-            if answered is None or not consumed(answered.answer):
-                fence = lock if sent is None else write_sending
-                fence(connection, self._host, epoch)
-            if answered is not None:
-                fate = self._record(connection, epoch, answered, sending=sent is not None)
-            if sent is not None:
-                self._mark_sent(connection, epoch, sent, again=again)
+            packet = Packet(connection)
+            fate = self._fenced_record(packet, epoch, answered, sending=sent is not None)
+            try:
+                self._mark_and_commit(packet, epoch, sent, again=again)
+            except HasFate:
+                fate = self._present_fate(connection, fate)
+                self._mark_and_commit(packet, epoch, sent, again=again)
             return fate
 
         return self._run(step)
 
     def release_nonces(self, epoch: int, answered: Answered | None, beyond: int) -> ChangeResult | None:
         def step(connection: Connection) -> ChangeResult | None:
-            fate = None
-            if answered is None or not consumed(answered.answer):
-                lock(connection, self._host, epoch)
-            if answered is not None:
-                fate = self._record(connection, epoch, answered, sending=False)
+            packet = Packet(connection)
+            fate = self._fenced_record(packet, epoch, answered, sending=False)
+            try:
+                packet.run()
+            except HasFate:
+                fate = self._present_fate(connection, fate)
             written = connection.exec_driver_sql(sql.MAY_BE_WRITTEN_BEYOND, (self._host, beyond)).scalar()
             check(written is None, f"nonce {written} can't be released: it may have been used")
             self._release_beyond(connection, beyond, "another operation was sent before it")
@@ -267,54 +267,78 @@ class MariaLedger:
         if said.used:
             connection.exec_driver_sql(sql.NOTE_USED, of_this_send)
 
-    def _mark_sent(self, connection: Connection, epoch: int, sent: Reserved, *, again: bool) -> None:
+    def _mark_and_commit(self, packet: Packet, epoch: int, sent: Reserved | None, *, again: bool) -> None:
+        if sent is not None:
+            self._mark_sent(packet, epoch, sent, again=again)
+        packet.commit()
+
+    def _mark_sent(self, packet: Packet, epoch: int, sent: Reserved, *, again: bool) -> None:
         values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
         if sent.sends and not again:  # keep when it was sent before, and how that ended
             kept = ("sent again: its earlier result was not known", self._host, sent.nonce, sent.change_id)
-            connection.exec_driver_sql(f"{sql.ARCHIVE}{sql.ONE}", kept)
-        if connection.exec_driver_sql(sql.MARK_SENT, values).rowcount == 1:
-            return
+            packet.add(f"{sql.ARCHIVE}{sql.ONE}", kept)
+        packet.require(sql.MARK_SENT, values, partial(self._not_marked, packet.connection, sent))
+
+    def _not_marked(self, connection: Connection, sent: Reserved) -> NoReturn:
         status = connection.exec_driver_sql(sql.STATUS_OF, (self._host, sent.nonce)).scalar()
         if status is None:  # while this waited for the lock, the operation before it was recorded as not consumed
             raise Fenced(f"nonce {sent.nonce} was released: OldHost did not consume the nonce before it")
         raise InvariantViolated(f"nonce {sent.nonce} is not bound to change {sent.change_id} in this epoch")
 
-    def _record(self, connection: Connection, epoch: int, answered: Answered, *, sending: bool) -> ChangeResult:
+    def _fenced_record(
+        self, packet: Packet, epoch: int, answered: Answered | None, *, sending: bool
+    ) -> ChangeResult | None:
+        """The fence, and the answer. Recording that a nonce is used up is a fence itself."""
+        if answered is None or not consumed(answered.answer):
+            if sending:
+                write_sending(packet, self._host, epoch)
+            else:
+                lock(packet.connection, self._host, epoch)
+        return None if answered is None else self._record(packet, epoch, answered, sending=sending)
+
+    def _record(self, packet: Packet, epoch: int, answered: Answered, *, sending: bool) -> ChangeResult:
         operation, answer = answered.operation, answered.answer
         if isinstance(answer, Applied):
-            self._consume(connection, epoch, answered, "APPLIED", APPLIED, sending=sending)
+            self._consume(packet, epoch, answered, "APPLIED", APPLIED, sending=sending)
             if answer.names_earlier_than(operation.nonce):
-                connection.exec_driver_sql(sql.COUNT_FELL, (operation.nonce, self._host))
-            record_fate(connection, self._host, Ending.applied(operation), numbered=True)
+                packet.add(sql.COUNT_FELL, (operation.nonce, self._host))
+            add_fate(packet, self._host, Ending.applied(operation), numbered=True)
             return ChangeResult(operation.change_id, Outcome.APPLIED.value, operation.nonce)
         reason = f"rejected: {answer.reason}"
         if consumed(answer):
-            self._consume(connection, epoch, answered, "FAILED", reason, sending=sending)
+            self._consume(packet, epoch, answered, "FAILED", reason, sending=sending)
             nonce = operation.nonce
         else:
-            self._archive_unconsumed(connection, epoch, answered, reason)
+            packet.run()
+            self._archive_unconsumed(packet.connection, epoch, answered, reason)
             nonce = None
         dead = Ending.of(operation, Outcome.DEAD, nonce=nonce, error=answer.reason)
-        if not record_fate(connection, self._host, dead, numbered=nonce is not None):
-            # It was sent again after a restore of OldHost and keeps its earlier fate: if it was discarded, for example,
-            # it doesn't become a dead letter again.
-            (fate,) = _fates(connection, self._host, [operation.change_id])
-            return fate
+        add_fate(packet, self._host, dead, numbered=nonce is not None)
         return ChangeResult(operation.change_id, Outcome.DEAD.value, nonce, answer.reason)
 
+    def _present_fate(self, connection: Connection, fate: ChangeResult | None) -> ChangeResult | None:
+        """It was sent again after a restore of OldHost and keeps its earlier fate: if it was discarded, for example, it
+        doesn't become a dead letter again.
+        """
+        if fate is None or fate.outcome == Outcome.APPLIED:
+            return fate
+        return _fates(connection, self._host, [fate.change_id])[0]
+
     def _consume(
-        self, connection: Connection, epoch: int, answered: Answered, status: str, answer: str, *, sending: bool
+        self, packet: Packet, epoch: int, answered: Answered, status: str, answer: str, *, sending: bool
     ) -> None:
         """Record that the nonce is used up: a compare-and-set that locks the ledger's row, in one statement."""
         nonce = answered.operation.nonce
         statement = sql.LAST_APPLIED_SENDING if sending else sql.LAST_APPLIED
-        if connection.exec_driver_sql(statement, (nonce, self._host, epoch, nonce - 1)).rowcount != 1:
-            row = lock_sending(connection, self._host, epoch) if sending else lock(connection, self._host, epoch)
-            last = row.last_applied_nonce
-            raise InvariantViolated(f"nonce {nonce} was answered, but the last one used up is {last}, not {nonce - 1}")
+        not_the_next = partial(self._not_the_next, packet.connection, epoch, nonce, sending=sending)
+        packet.require(statement, (nonce, self._host, epoch, nonce - 1), not_the_next)
         values = (status, answered.ago_us, shortened(answer), self._host, nonce, epoch)
-        is_completed = connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1
-        check(is_completed, f"nonce {nonce} was answered, but is not SENT in this epoch")
+        packet.require(sql.COMPLETE, values, partial(_not_sent, nonce))
+
+    def _not_the_next(self, connection: Connection, epoch: int, nonce: int, *, sending: bool) -> NoReturn:
+        row = lock_sending(connection, self._host, epoch) if sending else lock(connection, self._host, epoch)
+        last = row.last_applied_nonce
+        raise InvariantViolated(f"nonce {nonce} was answered, but the last one used up is {last}, not {nonce - 1}")
 
     def _archive_unconsumed(self, connection: Connection, epoch: int, answered: Answered, reason: str) -> None:
         """OldHost says that it did not consume the nonce: the nonce is free again, and the row is archived as evidence
@@ -398,6 +422,10 @@ class MariaLedger:
 
 def _next_nonce_changed() -> NoReturn:
     raise InvariantViolated("the next nonce changed although its row was locked")
+
+
+def _not_sent(nonce: int) -> NoReturn:
+    raise InvariantViolated(f"nonce {nonce} was answered, but is not SENT in this epoch")
 
 
 def _refused(candidate: Candidate, before: Before, entries: Reservation) -> ChangeResult:

@@ -19,6 +19,7 @@ from oldhost_sync.store.ledger.halt import objection, resolve, show
 from oldhost_sync.store.ledger.reservation import RETRIED
 from oldhost_sync.store.outbox.outstanding_changes import as_ref
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, RAISE_SEQUENCE, SEQUENCE, write_pending_fate
+from oldhost_sync.store.packet import Packet
 
 NOTED_ONLY = frozenset({"pause", "resume", "flush"})
 OTHER_HALT = (
@@ -152,7 +153,9 @@ def _discard(connection: Connection, act: OperatorAct) -> ActRecorded:
     connection.exec_driver_sql(DISCARD_CHANGE, (act.change_id,))
     if row.outcome is None and row.priority_class == PriorityClass.LWW:
         # The writer sent it in their place: else they would come back, behind newer changes of the entity.
-        supersede_older(connection, row.id, (act.host, row.entity_type, row.entity_id, row.event_type))
+        packet = Packet(connection)
+        supersede_older(packet, row.id, (act.host, row.entity_type, row.entity_id, row.event_type))
+        packet.run()
     forget_tries(connection, act.host, row)
     waited = ", which waited apart," if row.outcome is None else ""
     return _decided(act, row, f"change {act.change_id}{waited} is given up")

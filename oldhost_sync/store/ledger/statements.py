@@ -5,12 +5,14 @@ session whose epoch is stale.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, NoReturn, TypeAlias
 
 from sqlalchemy.engine import Connection, Row
 
-from oldhost_sync.oldhost.errors import Fenced, LedgerHalted, check
+from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, check
 from oldhost_sync.store.outbox.pending_fates import JOIN_PENDING, fate_columns
+from oldhost_sync.store.packet import Packet
 
 LedgerRow: TypeAlias = Row[Any]
 SentRow: TypeAlias = Row[Any]
@@ -228,8 +230,12 @@ def sending(row: LedgerRow) -> LedgerRow:
     return row
 
 
-def write_sending(connection: Connection, host: str, epoch: int) -> None:
+def write_sending(packet: Packet, host: str, epoch: int) -> None:
     """As :func:`lock_sending`, and it writes the row: so a takeover on another server of a cluster conflicts."""
-    if connection.exec_driver_sql(WRITE_FENCE, (host, epoch)).rowcount != 1:
-        lock_sending(connection, host, epoch)
-        check(False, "the ledger's row allows sending, but could not be written")
+    packet.require(WRITE_FENCE, (host, epoch), partial(refuse_sending, packet.connection, host, epoch))
+
+
+def refuse_sending(connection: Connection, host: str, epoch: int) -> NoReturn:
+    """Raises why the row could not be written."""
+    lock_sending(connection, host, epoch)
+    raise InvariantViolated("the ledger's row allows sending, but could not be written")

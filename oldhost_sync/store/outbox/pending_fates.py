@@ -47,10 +47,13 @@ JOIN_PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o
 _KEEP = (
     "INSERT INTO pending_fates "
     "(host, change_id, entity_type, entity_id, outcome, nonce, superseded_by, error, unproven, decided_at) "
-    "SELECT host, id, entity_type, entity_id, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) FROM outbox_events "
+    "SELECT host, id, entity_type, entity_id, {fate}, UTC_TIMESTAMP(6) FROM outbox_events "
+    f"WHERE {{which}} AND processed_at IS NULL AND {NONE_PENDING}"
 )
-KEEP_FATE = f"{_KEEP}WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
-KEEP_FATES = f"{_KEEP}WHERE id IN ({{ids}}) AND processed_at IS NULL AND {NONE_PENDING}"
+KEEP_FATE = _KEEP.format(fate="%s, %s, %s, %s, %s", which="id = %s AND host = %s")
+# Of the row `older`.
+KEEP_SUPERSEDED = _KEEP.format(fate="'SUPERSEDED', NULL, %s, NULL, 0", which="id IN (older.id)")
+_LOCKED = f"BEGIN DECLARE EXIT HANDLER FOR {LOCK_WAIT_TIMEOUT} {{instead}}; {AT_ONCE}{{statement}}; END"
 # OldHost went back to before these nonces: their changes no longer have a fate.
 FORGET_FROM = "DELETE FROM pending_fates WHERE host = %s AND nonce >= %s"
 
@@ -71,6 +74,16 @@ _FORGET = "DELETE FROM pending_fates WHERE host = %s AND change_id = %s"
 def fate_columns(*names: str) -> str:
     """SQL: the same columns in a query of `o` with JOIN_PENDING."""
     return ", ".join(f"COALESCE(p.{_PENDING_NAMES.get(name, name)}, o.{name}) AS {name}" for name in names)
+
+
+def at_once(statement: str, instead: str) -> str:
+    """SQL for a packet: `statement`, or `instead` if a row of it is locked. The values of `instead` come first."""
+    return _LOCKED.format(statement=statement, instead=instead)
+
+
+def each(row: str, query: str, statement: str) -> str:
+    """SQL for a packet: `statement` for each row that `query` finds; there it is called `row`."""
+    return f"FOR {row} IN ({query}) DO {statement}; END FOR"
 
 
 def listed(change_ids: Sequence[int]) -> str:

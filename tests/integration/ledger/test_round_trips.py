@@ -16,7 +16,7 @@ from tests.faults.database_proxy import DatabaseProxy
 
 pytestmark = pytest.mark.mariadb
 
-RESERVATION, ADVANCE = 2, 7
+RESERVATION, ADVANCE = 2, 1
 
 
 class FarWorld(MariaWorld):

@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         "a second rejection makes a dead letter of what was given up",
-        (Patch(LEDGER, "            return fate\n        return ChangeResult(operation.change_id, Outcome.DEAD.value", "        return ChangeResult(operation.change_id, Outcome.DEAD.value"),),
+        (Patch(LEDGER, "if fate is None or fate.outcome == Outcome.APPLIED:", "if True:"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
@@ -230,7 +230,7 @@ MUTANTS = (
     ),
     Mutant(
         "a mark locks the ledger's row and does not write it",
-        (Patch(LEDGER, "else write_sending", "else lock_sending"),), levels=(CLUSTER,),
+        (Patch(LEDGER, "write_sending(packet, ", "lock_sending(packet.connection, "),), levels=(CLUSTER,),
     ),
     Mutant(
         "lost operations that wait again are known to the writer",

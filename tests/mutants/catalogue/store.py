@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import ACCOUNT, ALERTS, CONFORMANCE, ENDED_WORKERS, FOREIGN_LOCKS, OUTBOX, SIMULATION
+from tests.mutants.levels import ACCOUNT, ALERTS, CONFORMANCE, ENDED_WORKERS, FOREIGN_LOCKS, OUTBOX, PACKETS, SIMULATION
 from tests.mutants.mutant import Mutant, Patch
 
+ENGINE, PACKET = "oldhost_sync/store/engine.py", "oldhost_sync/store/packet.py"
+
 MUTANTS = (
+    Mutant(
+        "a packet goes on after a row that is missing",
+        (Patch(PACKET, "        self.add(_STOP_UNLESS_CHANGED.format(number=len(self._otherwise)))\n", ""),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a packet whose answer is lost was not committed",
+        (Patch(PACKET, "return self.connection.invalidated or not", "return not self.connection.invalidated and not"),),
+        levels=(PACKETS,),
+    ),
+    Mutant(
+        "a packet that failed may be committed, though its transaction is open",
+        (Patch(PACKET, "return self.connection.invalidated or not self.connection.exec_driver_sql(_IS_OPEN).scalar()", "return True"),),
+        levels=(PACKETS,),
+    ),
+    Mutant(
+        "a transaction that only read has no COMMIT",
+        (Patch(ENGINE, "        self.server_status |= _IN_TRANSACTION\n", ""),),
+        levels=(PACKETS,),
+    ),
+    Mutant(
+        "a pooled connection is not looked at before its use",
+        (Patch(ENGINE, "        if silent.poll(0):\n", "        if False:\n"),),
+        levels=(PACKETS,),
+    ),
     Mutant(
         "outbox by id cursor",
         (
