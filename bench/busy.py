@@ -18,6 +18,7 @@ from bench.actions import (
     month,
 )
 from bench.deployment import Deployment, rivals
+from bench.far_database import FarDatabase
 from bench.processes import CpuMeter, served
 from bench.result import Picture, Result, Series
 from bench.stage import SimulatedHost, Stage
@@ -241,10 +242,12 @@ def rival(stage: Stage, name: str, latency_ms: float, *, arriving: bool = False)
         )
 
 
-def product(stage: Stage, latency_ms: float, *, arriving: bool = False) -> Window:
-    """The product's window. The backlog was relayed before the writer was lost, and is rebuilt at the start."""
+def product(stage: Stage, latency_ms: float, *, arriving: bool = False, way: FarDatabase | None = None) -> Window:
+    """The product's window. The backlog was relayed before the writer was lost, and is rebuilt at the start. `way`: by
+    which its processes reach MariaDB.
+    """
     seconds = _seconds(latency_ms, stage.quick)
-    with stage.simulator(latency_ms) as simulator, Deployment(stage, simulator) as deployment:
+    with stage.simulator(latency_ms) as simulator, Deployment(stage, simulator, way=way) as deployment:
         put_into_outbox(deployment.engine, deployment.host, backlog(enough(latency_ms, seconds)), relayed=True)
         deployment.start("worker")
         deployment.start("relay")

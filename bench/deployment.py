@@ -25,6 +25,7 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.service import RPCError
 
 from bench.actions import actions
+from bench.far_database import FarDatabase
 from bench.stage import ROOT, SimulatedHost, Stage
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.stack.machine import free_port
@@ -72,6 +73,7 @@ class Deployment:
     stage: Stage
     simulator: SimulatedHost
     given: dict[str, Any] = field(default_factory=dict)
+    way: FarDatabase | None = None  # of the processes to MariaDB
     host: str = ""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     children: dict[str, Child] = field(default_factory=dict)
@@ -110,6 +112,8 @@ class Deployment:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("SYNC_")}
         environment |= self.settings.to_environment() | {"TEMPORAL_ADDRESS": self.stage.temporal.address}
         environment |= {"PYTHONPATH": str(ROOT), "BENCH_FOLDER": str(self.stage.folder)}
+        if self.way is not None:
+            environment["SYNC_DATABASE_URL"] = self.way.url(self.settings.need_database_url())
         name = name or role
         log = self.stage.folder / f"{self.host}-{name}.log"
         child = Child(name, COMMANDS[role], log, environment, folder=Path(ROOT))
