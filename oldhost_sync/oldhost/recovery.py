@@ -39,11 +39,10 @@ from oldhost_sync.oldhost.errors import (
 )
 from oldhost_sync.oldhost.expected_nonce import FirstContact, Questions
 from oldhost_sync.oldhost.ledger import Count, Evidence, InDoubt, Ledger, Reconciled, TakenOver
-from oldhost_sync.oldhost.nonce_pipeline import Condition
 from oldhost_sync.oldhost.refusals import ConnectionPace, why_hung_up
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.oldhost.shared_connection import ExchangeListener
+from oldhost_sync.oldhost.shared_connection import Condition, ExchangeListener
 from oldhost_sync.policy.changes import to_wire
 from oldhost_sync.policy.machine.events import REFUSALS, OpeningHalted, OpeningPostponed, SessionOpened
 

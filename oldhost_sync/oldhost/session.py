@@ -18,11 +18,11 @@ from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import HostError, LedgerError
 from oldhost_sync.oldhost.expected_nonce import FirstContact, Questions
 from oldhost_sync.oldhost.ledger import Ledger
-from oldhost_sync.oldhost.nonce_pipeline import Condition, NoncePipeline
 from oldhost_sync.oldhost.refusals import ConnectionPace
-from oldhost_sync.oldhost.send import RunningSend
+from oldhost_sync.oldhost.send import QueuedSend, RefusedSend
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.oldhost.shared_connection import ExchangeListener, SharedConnection
+from oldhost_sync.oldhost.shared_connection import Condition, ExchangeListener, SharedConnection
+from oldhost_sync.oldhost.wire_owner import WireOwner
 from oldhost_sync.policy.machine.events import Probed, SendEnded
 
 
@@ -49,14 +49,13 @@ class Session:
         listener: ExchangeListener | None = None,
     ) -> None:
         self.epoch = epoch
-        self._pipeline = NoncePipeline(condition, clock, limits, next_nonce, bound_through)
         self._shared = SharedConnection(
             epoch,
             ledger,
             connection,
             clock,
             limits,
-            self._pipeline,
+            condition,
             reply_timeout,
             MarkTime(limits),
             first_contact,
@@ -64,14 +63,15 @@ class Session:
             questions,
             listener,
         )
+        self._owner = WireOwner(self._shared, next_nonce, bound_through)
 
     @property
     def is_open(self) -> bool:
-        return self._pipeline.is_open
+        return self._shared.is_open
 
     @property
     def closed_because(self) -> str:
-        return self._pipeline.reason
+        return self._shared.reason
 
     def send(
         self,
@@ -88,11 +88,15 @@ class Session:
         counted apart. `urgent`: before all ordinary ones that are not on the wire. Any error ends the session; one that
         is neither a LedgerError nor a HostError is then raised.
         """
-        return RunningSend(self._shared, change_ids, heartbeat, accepted_at_ms).run(sequence, urgent=urgent)
+        now, refused = self._shared.clock(), RefusedSend(self._shared, heartbeat)
+        until, accepted = now + self._shared.limits.send_seconds, accepted_at_ms or {}
+        send = QueuedSend(change_ids, heartbeat, refused, accepted, sequence, urgent, now, until)
+        self._owner.run(send)
+        return send.ended(self._shared)
 
     def stop_sends(self) -> None:
         """End the running sends after the operation on the wire; their other changes wait. The session goes on."""
-        self._pipeline.stop()
+        self._owner.stop()
 
     def probe(self, heartbeat: Heartbeat) -> Probed:
         """Ask for the expected nonce and compare; a difference ends the session, and recovery decides what it means.
@@ -100,7 +104,7 @@ class Session:
         Skipped while a send runs: the answers to its operations prove as much.
         """
         expected = 0
-        if self.is_open and self._pipeline.is_idle and self._pipeline.try_wire():
+        if self.is_open and self._owner.is_idle and self._shared.try_wire():
             try:
                 if self._shared.is_alive():
                     expected = self._probe(heartbeat)
@@ -114,7 +118,7 @@ class Session:
 
     def watch(self) -> bool:
         """Check an idle session: close it if it is fenced or OldHost has hung up; False when it is over."""
-        if self._pipeline.is_closed:
+        if self._shared.is_closed:
             return False
         try:
             current = self._shared.ledger.epoch()
@@ -122,34 +126,34 @@ class Session:
                 self.close(f"epoch {current} took over")
         except LedgerError:
             pass  # without the database no other session can take over either
-        if self._pipeline.try_wire():
+        if self._shared.try_wire():
             try:
                 if self._shared.is_alive():
                     self._shared.connection.keep_alive()
             finally:
                 self._shared.release_wire()
-        return not self._pipeline.is_closed
+        return not self._shared.is_closed
 
     def close(self, reason: str) -> None:
         """Write nothing more. The connection is closed at once, or as soon as the operation on the wire has ended."""
         self._shared.close(reason)
 
     def begin_no_more(self, reason: str) -> None:
-        """Let the operations that are on the wire or marked for it finish; begin no others."""
-        self._pipeline.drain(reason)
+        """Let the operation on the wire finish, and one that is marked and was bound before; begin no others."""
+        self._shared.drain(reason)
 
     def drain(self, reason: str, timeout_seconds: float, heartbeat: Heartbeat) -> bool:
-        """Finish the operations on the wire or marked for it, record them, then close; False on timeout."""
+        """Finish what may not be interrupted, record it, then close; False on timeout."""
         self.begin_no_more(reason)
-        ended = self._pipeline.wait_idle(timeout_seconds, heartbeat)
+        ended = self._owner.wait_idle(timeout_seconds, heartbeat)
         self.close(reason)
         return ended
 
     def _probe(self, heartbeat: Heartbeat) -> int:
         answer = self._shared.ask(heartbeat)
         if isinstance(answer, Expected):
-            if answer.nonce != self._pipeline.next_nonce:
-                self.close(f"OldHost expects nonce {answer.nonce}, we expected {self._pipeline.next_nonce}")
+            if answer.nonce != self._owner.next_nonce:
+                self.close(f"OldHost expects nonce {answer.nonce}, we expected {self._owner.next_nonce}")
             return answer.nonce
         if isinstance(answer, Banned):
             self.close("OldHost bans us")

@@ -1,10 +1,15 @@
-"""The one connection, shared by a session and its sends, and how it is closed."""
+"""The one connection, shared by a session and its sends: who holds the wire, and how the session ends.
+
+A session ends in one of two ways. *closed*: nothing more is written. *draining*: the operation on the wire finishes,
+and so does one that is marked and was bound when the session began; all other nonces are released.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from types import TracebackType
+from typing import Protocol, TypeVar
 
 from oldhost_sync.drivers.events import Answer, Banned, Replay, Reply, Told, Unlisted
 from oldhost_sync.oldhost.answer_times import MarkTime, ReplyTimeout
@@ -12,7 +17,6 @@ from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
 from oldhost_sync.oldhost.expected_nonce import FirstContact, Questions, answered_with_count
 from oldhost_sync.oldhost.ledger import Ledger, Reserved
-from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
 from oldhost_sync.oldhost.refusals import ConnectionPace, Unwritten, kind
 from oldhost_sync.oldhost.session_limits import SessionLimits
 
@@ -38,22 +42,52 @@ class Exchange:
 ExchangeListener = Callable[[Exchange], None]
 
 
-@dataclass(frozen=True, slots=True)
+class Condition(Protocol):
+    """A condition variable, such as `threading.Condition`: a thread may enter it again."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object: ...
+
+    def wait(self, timeout: float | None = None) -> object: ...
+
+    def notify_all(self) -> None: ...
+
+
+@dataclass(slots=True)
 class SharedConnection:
-    """The connection of one session; the pipeline decides who may write."""
+    """The connection of one session. `condition` guards who holds the wire, and the end."""
 
     epoch: int
     ledger: Ledger
     connection: HostConnection
     clock: Clock
     limits: SessionLimits
-    pipeline: NoncePipeline
+    condition: Condition
     reply_timeout: ReplyTimeout
     mark_time: MarkTime
     first_contact: FirstContact
     pace: ConnectionPace
     questions: Questions
     listener: ExchangeListener | None = None
+    is_taken: bool = False  # a thread holds the wire
+    _closed: str = ""
+    _draining: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something new may begin."""
+        return not self._closed and not self._draining
+
+    @property
+    def is_closed(self) -> bool:
+        return bool(self._closed)
+
+    @property
+    def reason(self) -> str:
+        return self._closed or self._draining
 
     def exchanged(
         self, operation: Reserved, answer: Answer | Unwritten, began: float, accepted_at_ms: int | None
@@ -87,15 +121,42 @@ class SharedConnection:
 
     def close(self, reason: str) -> None:
         """Write nothing more. The connection is closed at once, or as soon as the operation on the wire has ended."""
-        if self.pipeline.close(reason):
+        with self.condition:
+            self._closed = self._closed or reason
+            self.condition.notify_all()
+            is_taken = self.is_taken
+        if not is_taken:
             self.connection.close()
 
+    def drain(self, reason: str) -> None:
+        with self.condition:
+            self._draining = self._draining or reason
+            self.condition.notify_all()
+
+    def try_wire(self) -> bool:
+        with self.condition:
+            is_free = not self.is_taken
+            self.is_taken = True
+            return is_free
+
     def release_wire(self) -> None:
-        if self.pipeline.is_closed:
-            self.connection.close()
-        self.pipeline.release_wire()
-        if self.pipeline.is_closed:
-            self.connection.close()
+        """A connection that must be closed is closed before another thread may believe that the session has ended."""
+        with self.condition:
+            if self.is_closed:
+                self.connection.close()
+            self.is_taken = False
+            self.condition.notify_all()
+
+    def rest(self, seconds: float, heartbeat: Heartbeat) -> None:
+        """Sleep, but no longer than until the session is closed."""
+        until = self.clock() + seconds
+        while True:
+            with self.condition:
+                left = until - self.clock()
+                if left <= 0 or self._closed:
+                    return
+                self.condition.wait(min(left, self.limits.look_up_seconds))
+            heartbeat()
 
     def is_alive(self) -> bool:
         alive = self.connection.is_alive()

@@ -84,6 +84,7 @@ UNLISTED = _tests("real MariaDB, unlisted answers", "tests/integration/session/t
 FENCING = _tests("real MariaDB, zombies and slow marks", "tests/integration/session/test_fencing.py")
 LEASES = _tests("real MariaDB, leases", "tests/integration/relay/test_shared_poll.py")
 GIVING_WAY = _tests("real MariaDB, sends that give way", "tests/integration/session/test_giving_way.py")
+MARK_TIME = _tests("real MariaDB, what is done while OldHost works", "tests/integration/session/test_mark_time.py")
 OVERDUE = _tests("real MariaDB, replies that never come", "tests/integration/session/test_reply_timeout.py")
 CLUSTER = _tests("three real MariaDBs, a cluster", "tests/integration/ledger/test_cluster.py")
 SIGNALS = _tests(

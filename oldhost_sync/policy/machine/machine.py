@@ -220,7 +220,7 @@ class Machine:
 
     @property
     def _must_stop(self) -> bool:
-        """Whether the session has to drain: `oldhost/nonce_pipeline.py` says what is still sent then."""
+        """Whether the session has to drain: `oldhost/wire_owner.py` says what is still sent then."""
         return self.paused is not None or self.breaker.state is BreakerState.HALTED
 
     def _close(self) -> CloseSession:

@@ -62,6 +62,7 @@ LIMITS = StageLimits(
     busy_pause_seconds_min=0.01,
     busy_pause_seconds_max=0.05,
     busy_waits_max=3,
+    mark_margin_seconds=1.0,  # at once: an answer never comes before the next mark, however slow this process is
     look_up_seconds=0.02,
     early_look_pauses=(),
     predecessor_seconds=0.3,
@@ -93,8 +94,6 @@ class Process:
     """One worker process: its hook sees every IO call; after its death each of them fails.
 
     `forged`: what it hears instead of OldHost's answers, which does not hear of these operations or questions.
-    `sees_early_answers`: whether an answer may come before the next mark. If not, the mark is first, however slow this
-    process or OldHost is.
     `requests`: the operations that it wrote, byte by byte; `reply_seconds`: how long it would wait for each reply.
     """
 
@@ -106,7 +105,6 @@ class Process:
     requests: list[bytes] = field(default_factory=list)
     reply_seconds: list[float] = field(default_factory=list)
     reply_timeout: ReplyTimeout = field(default_factory=Endless)
-    sees_early_answers: bool = False
 
     def clock(self) -> float:
         return time.monotonic() + self.clock_offset
@@ -164,10 +162,7 @@ class WatchedConnection:
         self._process.around("ask" if self._asking else "write", write)
 
     def await_answer(self, seconds: float, while_waiting: Heartbeat) -> bool:
-        def wait() -> bool:
-            return self._process.sees_early_answers and self._connection.await_answer(seconds, while_waiting)
-
-        return bool(self._process.around("await_answer", wait))
+        return bool(self._process.around("await_answer", lambda: self._connection.await_answer(seconds, while_waiting)))
 
     def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Reply:
         def read() -> Reply:

@@ -10,7 +10,7 @@ from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.policy.rules.apart import PAUSES_MS
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.session.stage import Process, ProcessDied, Stage, outcomes, send
-from tests.integration.session.test_killed_anywhere import WHEN, fresh_stage, killed_at
+from tests.integration.session.test_killed_anywhere import WHEN, effects, fresh_stage, killed_at
 
 pytestmark = pytest.mark.mariadb
 
@@ -64,7 +64,7 @@ def test_killed_at_any_call_nothing_is_lost_and_nothing_sent_twice(
         check(stage, ids)
     assert {"note_answer", "reconcile", "reserve", "write", "read"} <= set(process.calls)
     for when in WHEN:
-        for number, name in enumerate(process.calls, start=1):
+        for number, name in enumerate(effects(process), start=1):
             with subtests.test(f"{when} call {number}, {name}"), fresh_stage(mariadb_server) as stage:
                 ids = prepare(stage)
                 doomed = killed_at(number, when)

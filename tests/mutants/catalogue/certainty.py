@@ -152,7 +152,7 @@ MUTANTS = (
     ),
     Mutant(
         "an answer that contradicts itself halts before it is recorded",
-        (Patch("oldhost_sync/oldhost/send.py", "            self._record_pending()  # first: what OldHost called applied is applied, whatever is decided later\n", ""),),
+        (Patch("oldhost_sync/oldhost/wire_owner.py", "            self._record()  # first: what OldHost called applied is applied, whatever is decided later\n", ""),),
         levels=(UNLISTED,),
     ),
     Mutant(

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import BURST, FENCING, GIVING_WAY, OVERDUE, RECOVERY, SIMULATION, STALLED, UNIT, UNLISTED
+from tests.mutants.levels import (
+    BURST,
+    FENCING,
+    GIVING_WAY,
+    MARK_TIME,
+    OVERDUE,
+    RECOVERY,
+    SIMULATION,
+    STALLED,
+    UNIT,
+    UNLISTED,
+)
 from tests.mutants.mutant import Mutant, Patch
 
 SEND = "oldhost_sync/oldhost/send.py"
-PIPELINE = "oldhost_sync/oldhost/nonce_pipeline.py"
+OWNER = "oldhost_sync/oldhost/wire_owner.py"
 WIRE = "oldhost_sync/drivers/http/oldhost.py"
 RESPONSE = "oldhost_sync/drivers/http/response.py"
 REPLY_TIMEOUT = "oldhost_sync/oldhost/answer_times.py"
@@ -34,77 +45,78 @@ MUTANTS = (
     ),
     Mutant(
         "an answer that calls our nonce applied surprises nobody",
-        (Patch(SEND, "if isinstance(answer, Applied) and answer.surprise:", "if False:"),),
+        (Patch(OWNER, "if isinstance(answer, Applied) and answer.surprise:", "if False:"),),
         levels=(UNLISTED,),
     ),
     Mutant(
         "SENT marked after the write",
         (
             Patch(
-                SEND,
-                "                return False\n            self._advance(operation)\n",
-                "                return False\n            self._marked, self._marked_at = operation, self._clock()\n",
+                OWNER,
+                "            self._advance(self._queue[0])\n",
+                "            self._marked_at = self._clock()\n",
             ),
             Patch(
-                SEND,
-                "            came = wait > 0",
-                "            self._advance(operation)\n            came = wait > 0",
+                OWNER,
+                "            reply_timeout = self._reply_timeout.wait",
+                "            self._advance(claim)\n            self._marked_at = None\n            reply_timeout = self._reply_timeout.wait",
             ),
         ),
     ),
     Mutant(
         "what was marked too slowly ends the session",
-        (Patch(SEND, "in range(self._limits.renewals_max)", "in range(0)"),),
+        (Patch(OWNER, "in range(self._limits.renewals_max)", "in range(0)"),),
         levels=(FENCING,),
     ),
     Mutant(
         "an emergency waits for what is reserved",
-        (Patch(PIPELINE, "gives_way = urgent_waits and not", "gives_way = False and not"),),
+        (Patch(OWNER, "gives_way = self._urgent_waits and not", "gives_way = False and not"),),
         levels=(GIVING_WAY,),
     ),
     Mutant(
         "the later urgent send goes first if it arrives first",
-        (Patch(PIPELINE, "return send.sequence > self._came[send.urgent]", "return send.sequence > self._came[send.urgent] and not send.urgent"),),
+        (Patch(OWNER, "return send.sequence > self._came[send.urgent]", "return send.sequence > self._came[send.urgent] and not send.urgent"),),
         levels=(BURST,),
     ),
     Mutant(
         "urgent sends reserve again in any order",
-        (Patch(PIPELINE, "other.sequence < send.sequence and not other.reserved for", "other.sequence < send.sequence and not (other.urgent or other.reserved) for"),),
+        (Patch(OWNER, "send = min(waiting, key", "send = (max if urgent else min)(waiting, key"),),
         levels=(UNIT,),
     ),
     Mutant(
         "what is behind a rejection goes out as it was reserved",
-        (Patch(PIPELINE, "owners and (rejected or gives_way or ends)", "owners and (gives_way or ends)"),),
+        (Patch(OWNER, "must = gives_way or is_over or self._is_rejection_pending", "must = gives_way or is_over"),),
         levels=(GIVING_WAY,),
     ),
     Mutant(
         "what was bound before is given back",
-        (Patch(PIPELINE, "return max(self._on_wire, self._next - 1, self._bound_through)", "return max(self._on_wire, self._next - 1)"),),
+        (Patch(OWNER, "for claim in self._queue if claim.operation.nonce > self._bound_through]", "for claim in self._queue]"),
+         Patch(OWNER, "return max(self._last_written, self._bound_through) if loose", "return self._last_written if loose")),
         levels=(GIVING_WAY,),
     ),
     Mutant(
         "two sends reserve for one change",
-        (Patch(PIPELINE, "nonce > self._recorded and change_id in change_ids", "nonce < 0 and change_id in change_ids"),),
+        (Patch(OWNER, "return any(operation.change_id in change_ids for operation in operations)", "return False"),),
         levels=(GIVING_WAY,),
     ),
     Mutant(
         "timeout taken as failure",
         (
-            Patch(SEND, "            return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))\n", '            return Rejected("no answer", consumed=False)\n'),
+            Patch(OWNER, "            return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))\n", '            return Rejected("no answer", consumed=False)\n'),
         ),
     ),
     Mutant(
         "no send deadline",
-        (Patch(SEND, "return self._clock() - self._marked_at > self._limits.send_within_seconds", "return False"),),
+        (Patch(OWNER, "return marked_at is None or self._clock() - marked_at > self._limits.send_within_seconds", "return False"),),
         levels=(STALLED, SIMULATION),
     ),
     Mutant(
         "deadline checked too early",
         (
             Patch(
-                SEND,
-                "self._marked, self._marked_at = sent, began\n",
-                "self._marked, self._marked_at = sent, self._clock()\n",
+                OWNER,
+                "            self._marked_at = began\n",
+                "            self._marked_at = self._clock()\n",
             ),
         ),
         levels=(STALLED, SIMULATION),
@@ -164,12 +176,22 @@ MUTANTS = (
     ),
     Mutant(
         "an urgent operation is marked only when the one before it has ended",
-        (Patch(SEND, "            self._release_nonces()  # so that the urgent operation is marked when the answer arrives\n", ""),),
+        (Patch(OWNER, "must = gives_way and self._marked_at is None and self._shared.is_open", "must = False"),),
         levels=(GIVING_WAY,),
     ),
     Mutant(
+        "a send reserves only when the wire is free",
+        (Patch(OWNER, "        if is_open and (send := self._next_to_reserve())", "        if is_free and is_open and (send := self._next_to_reserve())"),),
+        levels=(MARK_TIME,),
+    ),
+    Mutant(
+        "a send whose thread is gone keeps the others waiting",
+        (Patch(OWNER, '        if not send.is_over:\n            self._shared.close("unexpected error")\n', ""),),
+        levels=(UNIT,),
+    ),
+    Mutant(
         "a probe takes the wire from a send",
-        (Patch("oldhost_sync/oldhost/session.py", "self.is_open and self._pipeline.is_idle and self._pipeline.try_wire()", "self.is_open and self._pipeline.try_wire()"),),
+        (Patch("oldhost_sync/oldhost/session.py", "self.is_open and self._owner.is_idle and self._shared.try_wire()", "self.is_open and self._shared.try_wire()"),),
         levels=(RECOVERY,),
     ),
 )  # fmt: skip
