@@ -42,7 +42,6 @@ DRIVERS = _tests(
     "tests/unit/oldhost/test_driven_connection.py",
     "tests/unit/test_driver_choice.py",
 )
-UNIT = _tests("unit tests", "tests/unit/policy", "tests/unit/oldhost")
 DRIVER_KIT = _tests("the driver kit", "tests/unit/driver_kit")
 RELEASES = _tests("unit tests of releases", "tests/unit/policy/test_release.py", "tests/unit/worker")
 WATCHES = _tests("unit tests of the relay", "tests/unit/relay", "tests/unit/temporal")
@@ -80,6 +79,7 @@ APART = _tests("real MariaDB, operations set apart", "tests/integration/session/
 MAPPINGS = _tests(
     "real MariaDB, mappings", "tests/integration/session/test_mappings.py", "tests/integration/store/test_mappings.py"
 )
+HOSTS_FILE = _tests("unit tests of the hosts file", "tests/unit/test_hosts_file.py")
 UNLISTED = _tests("real MariaDB, unlisted answers", "tests/integration/session/test_unlisted_answers.py")
 FENCING = _tests("real MariaDB, zombies and slow marks", "tests/integration/session/test_fencing.py")
 LEASES = _tests("real MariaDB, leases", "tests/integration/relay/test_shared_poll.py")
