@@ -52,6 +52,7 @@ class HostSettings(BaseModel):
     auth_file: Path | None = None
     proxy: str | None = Field(default=None, repr=False)
     proxy_auth_file: Path | None = None
+    sign_key_file: Path | None = None
     driver: str = HTTP
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
     mapping_file: Path | None
@@ -91,8 +92,15 @@ class HostSettings(BaseModel):
 
     def access(self) -> Access:
         """How it lets us in."""
-        files = (self.ca_file, self.cert_file, self.key_file, self.auth_file)
-        return Access(*files, None if self.proxy is None else parse_proxy(self.proxy), self.proxy_auth_file)
+        return Access(
+            ca=self.ca_file,
+            cert=self.cert_file,
+            key=self.key_file,
+            auth=self.auth_file,
+            proxy=None if self.proxy is None else parse_proxy(self.proxy),
+            proxy_auth=self.proxy_auth_file,
+            sign_key=self.sign_key_file,
+        )
 
     def mistakes_of_driver(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """What its driver does not take: the key, and why."""
@@ -145,6 +153,8 @@ class HostSettings(BaseModel):
             yield ("key_file",), f"{named('key_file')} is set without {named('cert_file')}"
         if self.proxy_auth_file is not None and self.proxy is None:
             yield ("proxy_auth_file",), f"{named('proxy_auth_file')} is set without {named('proxy')}"
+        if ("sign" in self.options) != (self.sign_key_file is not None) and self.driver == HTTP:
+            yield ("options", "sign_key_file"), "options.sign and sign_key_file are given together only"
         of_tls = tuple(name for name in ("ca_file", "cert_file") if getattr(self, name) is not None)
         if of_tls and self.url is not None and not parse_address(self.url).tls:
             files = " and ".join(map(named, of_tls))
@@ -153,6 +163,6 @@ class HostSettings(BaseModel):
 
 # How a host lets us in; each of its own.
 FILES = ("ca_file", "cert_file", "key_file", "auth_file", "proxy_auth_file")
-PATHS = (*FILES, "mapping_file")
+PATHS = (*FILES, "sign_key_file", "mapping_file")
 # Unless a host has its own, the deployment's.
 SHARED = frozenset(name for name, field in HostSettings.model_fields.items() if field.is_required())

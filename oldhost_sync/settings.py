@@ -28,6 +28,7 @@ from oldhost_sync.credentials import (
     parse_api_tokens,
     parse_encryption_keys,
 )
+from oldhost_sync.driver_choice import HTTP
 from oldhost_sync.drivers.mapping import HostMapping
 from oldhost_sync.host_settings import (
     FILES,
@@ -400,6 +401,11 @@ class Settings(BaseSettings):
                 read[path] = read_mapping(path)
             except ValueError as error:
                 wrong[path] = f"{self.place_of(host, 'mapping_file')}: {error}"
+        for host, path in by_host.items():
+            if path in read and read[path].has_paths and (driver := self.of_host(host).driver) != HTTP:
+                wrong[path] = (
+                    f"{self.place_of(host, 'mapping_file')}: it has paths, and driver {driver} has no place for them"
+                )
         if wrong:
             raise SettingsError("; ".join(wrong.values()))
         return {host: read[path] for host, path in by_host.items()}

@@ -7,6 +7,7 @@ recovery stay outside; a body is made by the host's mapping before a driver sees
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,6 +17,10 @@ from oldhost_sync.drivers.events import Event, Said
 
 # The version of this contract. A driver for another one is refused by name at the start.
 API = 1
+# A shorter one is in many an answer by chance.
+SECRET_LENGTH_MIN = 6
+# Instead of a host's words that have a secret of ours.
+NOT_SHOWN = "not shown: our credentials are in it"
 
 
 class Garbled(Exception):  # noqa: N818 - says what came
@@ -25,12 +30,22 @@ class Garbled(Exception):  # noqa: N818 - says what came
 @dataclass(frozen=True, slots=True)
 class Peer:
     """To whom a connection leads. `authority`: the host's name and port; `base`: the path of its address, without a
-    slash at the end; `authorization`: as an Authorization header has it, a secret, empty: none.
+    slash at the end; `authorization`: as an Authorization header has it, `sign_key`: what requests are signed with,
+    both secrets, empty: none.
     """
 
     authority: str = "oldhost"
     base: str = ""
     authorization: str = field(default="", repr=False)
+    sign_key: bytes = field(default=b"", repr=False)
+
+    def echoes_secret(self, data: bytes) -> bool:
+        """Whether a secret of ours is in the host's words, as pages for developers show requests."""
+        scheme, _, credentials = self.authorization.partition(" ")
+        secrets = [credentials.encode(), self.sign_key]
+        if scheme == "Basic":
+            secrets.append(base64.b64decode(credentials).partition(b":")[2])
+        return any(len(secret) >= SECRET_LENGTH_MIN and secret in data for secret in secrets)
 
 
 LOCAL = Peer()

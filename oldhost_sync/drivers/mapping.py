@@ -3,8 +3,9 @@ it binds the bytes.
 
 A mapping has a rule for each event type, or for an event type of one entity type. A rule is the envelope of
 docs/protocol.md; or a list of outputs: a name in the body, and where its value is in the change (a JSON pointer, RFC
-6901), or a constant; or code (`mapping_code`). The same name and version always have the same rules: the ledger keeps
-both with the bytes.
+6901), or a constant; or code (`mapping_code`). Where a host wants each kind of change at a path of its own, method and
+path are part of the bytes, so they never change either. The same name and version always have the same rules: the
+ledger keeps both with the bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
+from urllib.parse import quote
 
 from oldhost_sync.drivers import mapping_code
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
@@ -30,7 +32,13 @@ _IDENTITY = ("change_id", "idempotency_key")
 ENVELOPE = "oldhost"
 ANY = "*"
 _INDEX = re.compile(r"0|[1-9][0-9]{0,5}")
-_MISSING = object()
+POINTER = re.compile(r"(/([^/~]|~[01])+)+")
+# What a path has in braces: a pointer, or `number`, which stays: the driver puts the operation's number there.
+HOLE = re.compile(r"\{([^{}]*)\}")
+NUMBER = "number"
+# Servers take 8 KiB for a whole line or less.
+PATH_LENGTH_MAX = 2048
+MISSING = object()
 # The field that code may name. A value in its place would be told of.
 _FIELD = re.compile(rf"({'|'.join(SOURCES)})(\.[A-Za-z_][A-Za-z0-9_]{{0,63}}){{0,8}}")
 
@@ -98,7 +106,21 @@ class Code:
 
 
 # None: the envelope.
-Rule = tuple[Output, ...] | Code | None
+BodyRule = tuple[Output, ...] | Code | None
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A rule whose operation has a method and a path of its own, for hosts that are reached by HTTP. Each pointer in
+    braces is replaced by its value, as (a part of) one segment.
+    """
+
+    method: str
+    path: str
+    body: BodyRule
+
+
+Rule = Routed | BodyRule
 
 
 @dataclass(frozen=True)
@@ -121,10 +143,9 @@ class HostMapping:
     def encode(self, change: ChangeContent) -> Encoded:
         """Raises NotMapped, also for a body that OldHost would refuse; CodeMissing."""
         rule = self.rule(change.event_type, change.entity_type)
+        encoded = self._encoded(rule, change)
         if rule is None:
-            # The envelope of every mapping gives the same state. Its payload has a limit of its own.
-            return Encoded(_envelope(change), self.label, payload_hash(change.payload))
-        encoded = self._by_code(rule, change) if isinstance(rule, Code) else self._by_outputs(rule, change)
+            return encoded  # its payload has a limit of its own
         if too_large(encoded.body):
             why = f"by mapping {self.label} its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes"
             raise NotMapped(f"payload is too large: {why}", "payload")
@@ -133,13 +154,13 @@ class HostMapping:
     def check(self, change: ChangeContent) -> None:
         """Raises as `encode`, and NotMapped for code that gives another body at each call."""
         encoded = self.encode(change)
-        is_of_code = isinstance(self.rule(change.event_type, change.entity_type), Code)
+        is_of_code = isinstance(_body_rule(self.rule(change.event_type, change.entity_type)), Code)
         if is_of_code and self.encode(change) != encoded:
             raise NotMapped(f"payload can't be mapped: mapping {self.label} gives another body each time", "payload")
 
     def lacks(self) -> str:
         """Why this process can't make all bodies; empty if it can."""
-        for rule in self.rules.values():
+        for rule in map(_body_rule, self.rules.values()):
             if isinstance(rule, Code):
                 try:
                     self._function(rule)
@@ -147,9 +168,49 @@ class HostMapping:
                     return str(error)
         return ""
 
+    @property
+    def has_paths(self) -> bool:
+        return any(isinstance(rule, Routed) for rule in self.rules.values())
+
+    def _encoded(self, rule: Rule, change: ChangeContent) -> Encoded:
+        if isinstance(rule, Routed):
+            line = f"{rule.method} {self._path(rule.path, change)}\n".encode("ascii")
+            body = self._encoded(rule.body, change)
+            place = self._path(rule.path, change, of_state=True)
+            state = {"by": self._by, "at": [rule.method, place], "body": body.state_hash.hex()}
+            return Encoded(line + body.body, self.label, payload_hash(state))
+        if rule is None:
+            # The envelope of every mapping gives the same state.
+            return Encoded(_envelope(change), self.label, payload_hash(change.payload))
+        return self._by_code(rule, change) if isinstance(rule, Code) else self._by_outputs(rule, change)
+
+    def _path(self, path: str, change: ChangeContent, *, of_state: bool = False) -> str:
+        """`of_state`: without what tells equal states apart."""
+
+        def filled(hole: re.Match[str]) -> str:
+            output = Output((), hole[1])
+            if hole[1] == NUMBER or (of_state and not output.is_of_state):
+                return hole[0]
+            return self._segment(output, change)
+
+        found = HOLE.sub(filled, path)
+        if len(found) > PATH_LENGTH_MAX:
+            raise NotMapped(f"payload is too large: mapping {self.label} makes a path of it", "payload")
+        return found
+
+    def _segment(self, output: Output, change: ChangeContent) -> str:
+        value = self._value(change, output)
+        text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+        # Servers take `.` and `..` as steps, however they are encoded.
+        if text in {"", ".", ".."} or not text.isprintable():
+            field = ".".join(tokens_of(output.pointer))
+            why = f"mapping {self.label} needs a text or a whole number there for event type {change.event_type}"
+            raise NotMapped(f"{field} can't stand in a path: {why}", field)
+        return quote(text, safe="")
+
     def _by_outputs(self, outputs: tuple[Output, ...], change: ChangeContent) -> Encoded:
         values = [(output, self._value(change, output)) for output in outputs]
-        given = [(output, value) for output, value in values if value is not _MISSING]
+        given = [(output, value) for output, value in values if value is not MISSING]
         state = _body([(output, value) for output, value in given if output.is_of_state])
         return Encoded(_compact(_body(given)), self.label, payload_hash({"by": self._by, "body": state}))
 
@@ -194,8 +255,8 @@ class HostMapping:
         source, *rest = tokens_of(output.pointer)
         found = getattr(change, source)
         for token in rest:
-            found = _step(found, token)
-        if found is _MISSING and output.required:
+            found = step(found, token)
+        if found is MISSING and output.required:
             field = ".".join((source, *rest))
             why = f"mapping {self.label} needs {output.pointer} for event type {change.event_type}"
             raise NotMapped(f"{field} is missing: {why}", field)
@@ -203,6 +264,10 @@ class HostMapping:
 
 
 OLDHOST = HostMapping(ENVELOPE, "1", {ANY: None})
+
+
+def _body_rule(rule: Rule) -> BodyRule:
+    return rule.body if isinstance(rule, Routed) else rule
 
 
 def payload_hash(payload: Mapping[str, Any]) -> bytes:
@@ -222,12 +287,12 @@ def tokens_of(pointer: str) -> tuple[str, ...]:
     return tuple(token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/"))
 
 
-def _step(value: Any, token: str) -> Any:
+def step(value: Any, token: str) -> Any:
     if isinstance(value, Mapping):
-        return value.get(token, _MISSING)
+        return value.get(token, MISSING)
     if isinstance(value, list) and _INDEX.fullmatch(token) and int(token) < len(value):
         return value[int(token)]
-    return _MISSING
+    return MISSING
 
 
 def _body(values: list[tuple[Output, Any]]) -> dict[str, Any]:
@@ -278,12 +343,16 @@ def from_text(text: str) -> HostMapping:
     """The mapping that `to_text` wrote."""
     read = json.loads(text)
     rules: dict[str, Rule] = {}
-    for key, outputs in read["rules"].items():
-        if isinstance(outputs, dict):
-            rules[key] = Code(**outputs)
-        else:
-            rules[key] = None if outputs is None else tuple(Output(tuple(place), *rest) for place, *rest in outputs)
+    for key, rule in read["rules"].items():
+        routed = isinstance(rule, dict) and "path" in rule
+        rules[key] = Routed(rule["method"], rule["path"], _read(rule["body"])) if routed else _read(rule)
     return HostMapping(read["name"], read["version"], rules)
+
+
+def _read(rule: Any) -> BodyRule:
+    if isinstance(rule, dict):
+        return Code(**rule)
+    return None if rule is None else tuple(Output(tuple(place), *rest) for place, *rest in rule)
 
 
 def version_of(rules: Mapping[str, Rule]) -> str:
@@ -296,6 +365,8 @@ def _rules(rules: Mapping[str, Rule]) -> dict[str, Any]:
 
 
 def _rule(rule: Rule) -> Any:
+    if isinstance(rule, Routed):
+        return {"method": rule.method, "path": rule.path, "body": _rule(rule.body)}
     if isinstance(rule, Code):
         return {"name": rule.name, "package": rule.package}
     return rule and [[output.place, output.pointer, output.constant, output.required] for output in rule]

@@ -89,6 +89,7 @@ def lines_of(text: str) -> dict[Key, int]:
     """
     found: dict[Key, int] = {}
     table: Key = ()
+    count: dict[Key, int] = {}
     statement: list[str] = []
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         statement.append(line)
@@ -101,6 +102,10 @@ def lines_of(text: str) -> dict[Key, int]:
         keys = list(_keys(read))
         if is_header := statement[0].lstrip().startswith("["):
             table = keys[-1]
+        if statement[0].lstrip().startswith("[["):  # one more of its kind: they are counted from 1
+            count[table] = count.get(table, 0) + 1
+            table = (*table, str(count[table]))
+            keys.append(table)
         for key in keys:
             found.setdefault(key if is_header else (*table, *key), number - len(statement) + 1)
         statement = []

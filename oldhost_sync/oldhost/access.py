@@ -45,7 +45,8 @@ _REFUSES_OURS = re.compile(r"ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED|.*C
 class Access:
     """The files, each of them optional. `ca`: who signs OldHost's certificate (PEM; None: the system's authorities);
     `cert`, `key`: our own certificate and its key (PEM; one file may hold both); `auth`: see AUTH_SHAPE. `proxy`: where
-    connections begin, if not at OldHost; `proxy_auth`: as `auth`, for the proxy only.
+    connections begin, if not at OldHost; `proxy_auth`: as `auth`, for the proxy only. `sign_key`: what signs
+    requests, one line.
     """
 
     ca: Path | None = None
@@ -54,6 +55,7 @@ class Access:
     auth: Path | None = None
     proxy: Address | None = None
     proxy_auth: Path | None = None
+    sign_key: Path | None = None
 
     def stamp(self) -> tuple[tuple[int, ...], ...]:
         """Changes when one of the certificates' files does."""
@@ -86,17 +88,21 @@ class Access:
         """Likewise of Proxy-Authorization."""
         return _authorization(self.proxy_auth)
 
+    def signing(self) -> bytes:
+        """The key that requests are signed with, a secret; empty without. Raises NoAccess."""
+        if self.sign_key is None:
+            return b""
+        key = _read(self.sign_key).strip()
+        if not key or b"\n" in key:
+            raise NoAccess("credentials", f"the key in {self.sign_key} is invalid: one line")
+        return key
+
 
 def _authorization(file: Path | None) -> str:
     if file is None:
         return ""
-    try:
-        with file.open("rb") as opened:
-            read = opened.read(AUTH_BYTES_MAX + 1)
-    except OSError as error:
-        raise NoAccess("credentials", f"the credentials in {file} can't be read: {error.strerror}") from None
     # An error while it is decoded would hold it.
-    line = read.decode(errors="replace").strip() if len(read) <= AUTH_BYTES_MAX else ""
+    line = _read(file).decode(errors="replace").strip()
     scheme, _, given = line.partition(" ")
     given = given.strip()
     if scheme.lower() == "basic" and ":" in given and not _UNFIT.search(given):
@@ -104,6 +110,16 @@ def _authorization(file: Path | None) -> str:
     if scheme.lower() == "bearer" and _TOKEN.fullmatch(given):
         return f"Bearer {given}"
     raise NoAccess("credentials", f"the credentials in {file} are invalid: {AUTH_SHAPE}")
+
+
+def _read(file: Path) -> bytes:
+    """Empty if it is too large. Raises NoAccess."""
+    try:
+        with file.open("rb") as opened:
+            read = opened.read(AUTH_BYTES_MAX + 1)
+    except OSError as error:
+        raise NoAccess("credentials", f"the credentials in {file} can't be read: {error.strerror}") from None
+    return read if len(read) <= AUTH_BYTES_MAX else b""
 
 
 def _why(error: Exception) -> str:

@@ -145,7 +145,8 @@ class Connector:
         """Open a connection; raises NoConnection, and NoAccess where certificates or credentials are the cause.
         `heartbeat` is called at least every half second.
         """
-        self._peer = Peer(self._address.authority, self._address.base, self._access.authorization())
+        secrets = self._access.authorization(), self._access.signing()
+        self._peer = Peer(self._address.authority, self._address.base, *secrets)
         self._proxy_authorization = self._access.proxy_authorization()
         self._context = self._tls_context() if self._address.tls else None
         try:

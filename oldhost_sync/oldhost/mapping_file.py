@@ -6,6 +6,8 @@ version = "3"                        # may be absent: then a hash of the rules
 fields = { unit_id = "/entity_id", status = "/payload/status", "/by/key" = "/idempotency_key" }
 constants = { system = "front desk" }
 optional = ["status"]                # left out where the change has none; a change without another one is refused
+method = "PUT"                       # with `path`, for a host that is reached by HTTP
+path = "/units/{/entity_id}/status"  # {number}: the operation's number
 [rules."*"]
 preset = "oldhost"                   # the envelope of docs/protocol.md
 [rules.invoice_created]
@@ -23,11 +25,17 @@ from typing import Any
 from oldhost_sync.drivers import mapping_code
 from oldhost_sync.drivers.mapping import (
     ENVELOPE,
+    HOLE,
+    NUMBER,
     OLDHOST,
+    PATH_LENGTH_MAX,
+    POINTER,
     SOURCES,
+    BodyRule,
     Code,
     HostMapping,
     Output,
+    Routed,
     Rule,
     tokens_of,
     version_of,
@@ -46,7 +54,8 @@ CONSTANT_BYTES_MAX = 4 * 1024
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _KEY = re.compile(rf"(\*|{NAME_PATTERN})(/{NAME_PATTERN})?")
-_POINTER = re.compile(r"(/([^/~]|~[01])+)+")
+METHODS = ("POST", "PUT", "PATCH", "DELETE")
+_PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2}|\{[^{}]+\})+)+")
 
 
 def read_mapping(path: Path) -> HostMapping:
@@ -83,7 +92,8 @@ def _mistakes(content: dict[str, Any]) -> Iterator[Mistake]:
 def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[Mistake]:
     whole = next((key for key in ("preset", "code") if key in rule), None)
     allowed = {whole} if whole else {"fields", "constants", "optional"}
-    yield from (((key,), "is not a key of this rule") for key in rule.keys() - allowed)
+    yield from (((key,), "is not a key of this rule") for key in rule.keys() - allowed - {"method", "path"})
+    yield from _mistakes_of_place(rule)
     if whole:
         if why := _wrong_preset(rule[whole]) if whole == "preset" else _wrong_code(rule[whole]):
             yield (whole,), why
@@ -108,6 +118,23 @@ def _mistakes_of_rule(rule: dict[str, Any]) -> Iterator[Mistake]:
         yield ("optional",), "must be a list of names of `fields`"
 
 
+def _mistakes_of_place(rule: dict[str, Any]) -> Iterator[Mistake]:
+    if rule.get("method", "POST") not in METHODS:
+        yield ("method",), f"must be one of {', '.join(METHODS)}"
+    elif "method" in rule and "path" not in rule:
+        yield ("method",), "is given without a path"
+    if "path" not in rule:
+        return
+    path = rule["path"]
+    is_path = isinstance(path, str) and len(path) <= PATH_LENGTH_MAX and _PATH.fullmatch(path)
+    if not is_path or {".", ".."} & set(path.split("/")):
+        yield ("path",), "must be a path such as /units/{/entity_id}/status, with what URLs allow, and no '..'"
+        return
+    for hole in HOLE.findall(path):
+        if hole != NUMBER and (why := _wrong_pointer(hole)):
+            yield ("path",), f"what is in braces {why}, or be {NUMBER}"
+
+
 def _wrong_preset(preset: object) -> str:
     return "" if preset == ENVELOPE else f"must be {ENVELOPE!r}"
 
@@ -123,7 +150,7 @@ def _mistakes_of_names(names: list[tuple[str, str]]) -> Iterator[Mistake]:
     seen: dict[Key, str] = {}
     for key, name in names:
         place = _place(name)
-        if not name or (name.startswith("/") and (not _POINTER.fullmatch(name) or len(place) > DEPTH_MAX)):
+        if not name or (name.startswith("/") and (not POINTER.fullmatch(name) or len(place) > DEPTH_MAX)):
             yield (key, name), f"must be a name, or a JSON pointer of at most {DEPTH_MAX} names"
         elif any(place[: len(other)] == other or other[: len(place)] == place for other in seen):
             yield (key, name), "has the place of another output"
@@ -131,7 +158,7 @@ def _mistakes_of_names(names: list[tuple[str, str]]) -> Iterator[Mistake]:
 
 
 def _wrong_pointer(pointer: object) -> str:
-    if not isinstance(pointer, str) or not _POINTER.fullmatch(pointer):
+    if not isinstance(pointer, str) or not POINTER.fullmatch(pointer):
         return "must be a JSON pointer into the change, such as /payload/status"
     source, *rest = tokens_of(pointer)
     if source not in SOURCES:
@@ -150,6 +177,11 @@ def _wrong_constant(value: object) -> str:
 
 
 def _rule(rule: dict[str, Any]) -> Rule:
+    body = _body_rule(rule)
+    return Routed(rule.get("method", "POST"), rule["path"], body) if "path" in rule else body
+
+
+def _body_rule(rule: dict[str, Any]) -> BodyRule:
     if "preset" in rule:
         return None
     if name := rule.get("code"):

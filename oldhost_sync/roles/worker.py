@@ -305,6 +305,7 @@ def access(settings: Settings) -> Callable[[str], Access]:
                 files.context()
                 files.authorization()
                 files.proxy_authorization()
+                files.signing()
         except NoAccess as error:
             raise SettingsError(f"{settings.place_of(host)}: {error}") from None
         if files.auth is not None and not parse_address(urls[host]).tls:

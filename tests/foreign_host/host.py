@@ -55,11 +55,12 @@ class Request:
 
     @property
     def is_operation(self) -> bool:
-        return self.method == "POST"
+        return self.method != "GET"
 
     @property
     def nonce(self) -> int | None:
-        said = self.headers.get("x-nonce", "")
+        """In its header, or else the last name of its path."""
+        said = self.headers.get("x-nonce", self.target.rpartition("/")[2])
         return int(said) if said.isascii() and said.isdigit() else None
 
 
@@ -73,7 +74,8 @@ class Ended:
 
     @property
     def change_id(self) -> int:
-        return int(json.loads(self.body)["event_id"])
+        operation = json.loads(self.body)
+        return int(operation["event_id" if "event_id" in operation else "ref"])
 
 
 Script = Callable[[Request], Answer | None]

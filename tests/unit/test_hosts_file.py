@@ -229,7 +229,8 @@ def test_a_changed_copy_of_the_settings_keeps_the_hosts_of_the_file(load: Load) 
         ("a = [\n  1,\n]\nb = 2", {("a",): 1, ("b",): 4}),
         ("[x]\r\na.b = 1\r\n[ x . 'y z' ]\r\nc = 1", {("x", "a", "b"): 2, ("x", "y z", "c"): 4}),
         ("[x]\ny = {a = 1, b = {c = 2}}\n", {("x", "y", "a"): 2, ("x", "y", "b", "c"): 2}),
-        ("[[x]]\na = 1 # [y]\n'b#' = '='", {("x",): 1, ("x", "a"): 2, ("x", "b#"): 3}),
+        ("[[x]]\na = 1 # [y]\n'b#' = '='", {("x",): 1, ("x", "1", "a"): 2, ("x", "1", "b#"): 3}),
+        ("[[x.y]]\na = 1\n[[x.y]]\na = 2", {("x", "y"): 1, ("x", "y", "1", "a"): 2, ("x", "y", "2", "a"): 4}),
     ],
 )
 def test_a_keys_line_is_found_however_it_is_written(text: str, lines: dict[tuple[str, ...], int]) -> None:
@@ -350,3 +351,55 @@ def test_the_example_of_the_deployments_page_is_right(load: Load) -> None:
 
 def test_the_deployments_page_lists_what_a_host_may_have() -> None:
     assert [name for name in HostSettings.model_fields if f"`{name}`" not in SECTION] == []
+
+
+UNITS = """[hosts.units]
+url = "https://units.example"
+sign_key_file = "sign.key"
+
+[hosts.units.options]
+number = { in = "path" }
+sign = { over = ["path", "body"], header = "X-Sign" }
+
+[[hosts.units.options.answers]]
+is = "applied"
+status = 200
+number = "/seq"
+"""
+
+
+def test_a_host_may_have_an_api_of_its_own(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "sign.key").write_text("secret\n")
+    settings = load(UNITS)
+    assert settings.of_host("units").made_driver().capabilities.echoes_number
+    assert worker.access(settings)("units").signing() == b"secret"
+    (tmp_path / "sign.key").write_text("")
+    with pytest.raises(SettingsError, match=r"hosts.units: the key in .*sign\.key is invalid: one line"):
+        worker.access(settings)
+
+
+def test_mistakes_in_a_hosts_api_are_told_with_their_lines(told: Callable[..., list[str]]) -> None:
+    wrong = UNITS.replace("status = 200", "status = 404").replace('in = "path"', 'in = "cookie"')
+    second = '\n[[hosts.units.options.answers]]\nis = "bussy"\nstatus = 503\n'
+    found = told(wrong + second)
+    assert [one.partition(": ")[0] for one in found] == [
+        "hosts.toml, line 6",
+        "hosts.toml, line 11",
+        "hosts.toml, line 15",
+    ]
+    assert "hosts.units.options.answers.2.is: must be one of applied" in found[2]
+
+
+@pytest.mark.parametrize(
+    "without", ['sign_key_file = "sign.key"\n', 'sign = { over = ["path", "body"], header = "X-Sign" }\n']
+)
+def test_what_signs_and_how_are_given_together(told: Callable[..., list[str]], without: str) -> None:
+    (found,) = told(UNITS.replace(without, ""))
+    assert "options.sign and sign_key_file are given together only" in found
+
+
+def test_a_mapping_with_paths_is_for_http_only(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "rooms.toml").write_text('name = "rooms"\n[rules."*"]\npath = "/x"\npreset = "oldhost"\n')
+    frame = '[hosts.n]\nurl = "tcp://n:1"\ndriver = "frame"\nmapping_file = "rooms.toml"\n'
+    with pytest.raises(SettingsError, match=r"hosts\.n\.mapping_file: it has paths, and driver frame has no place"):
+        load(frame).mappings()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.drivers.contract import Peer
-from oldhost_sync.drivers.http.oldhost import encode_ask
+from oldhost_sync.drivers.http.requests import OLDHOST
 from oldhost_sync.oldhost.address import parse_address
 from oldhost_sync.settings import ApiToken, Role, Settings, SettingsError, bind_address, load_settings, parse_api_tokens
 
@@ -221,7 +221,7 @@ def test_an_address_whose_parts_would_be_dropped_or_guessed_says_what_to_write_i
 def test_the_host_header_is_the_urls(url: str, name: str, authority: str) -> None:
     address = parse_address(url)
     assert (address.name, address.port, address.authority) == (name, 8100, authority)
-    assert f"Host: {authority}\r\n".encode() in encode_ask(Peer(address.authority))
+    assert f"Host: {authority}\r\n".encode() in OLDHOST.ask_expected(peer=Peer(address.authority))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""OldHost's protocol (docs/protocol.md) as a pure codec: bytes out, answers in.
-
-It relies only on what that page says.
-"""
+"""What OldHost's answers mean (docs/protocol.md). It relies only on what that page says."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from oldhost_sync.drivers import host_json
-from oldhost_sync.drivers.contract import LOCAL, Peer
 from oldhost_sync.drivers.events import (
     Ambiguous,
     Answer,
@@ -30,34 +26,6 @@ from oldhost_sync.drivers.events import (
 )
 
 T = TypeVar("T")
-
-
-# -------------------------------------------------------------------------------------------------------- requests
-
-
-def encode_sync(nonce: int, body: bytes, peer: Peer = LOCAL) -> bytes:
-    """The complete request for one operation, the same bytes for the same arguments."""
-    return (
-        f"POST {peer.base}/oldhost/sync HTTP/1.1\r\n{_fields(peer)}X-Nonce: {nonce}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode("ascii") + body
-
-
-def encode_ask(peer: Peer = LOCAL) -> bytes:
-    """The request for the expected nonce; it consumes none."""
-    return (
-        f"GET {peer.base}/oldhost/expected-nonce HTTP/1.1\r\n{_fields(peer)}Accept: application/json\r\n"
-        "Cache-Control: no-cache\r\n\r\n"  # an answer from a cache would be too old to decide on
-    ).encode("ascii")
-
-
-def _fields(peer: Peer) -> str:
-    """The header fields of each request."""
-    credentials = f"Authorization: {peer.authorization}\r\n" if peer.authorization else ""
-    return f"Host: {peer.authority}\r\n{credentials}"
-
-
-# --------------------------------------------------------------------------------------------------------- reading
 
 
 def read_answer(status: int, body: bytes, nonce: int) -> Answer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oldhost_simulator.simulator import Simulator
-from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import Address, parse_address
 from oldhost_sync.oldhost.connector import Connector
@@ -43,7 +42,7 @@ class ForeignStage(Stage):
         return outcome
 
     def connector(self, process: Process) -> Connector:
-        return Connector(self.address, HTTP, process.clock, access=self.access)
+        return Connector(self.address, self.driver, process.clock, access=self.access)
 
     @property
     def address(self) -> Address:

@@ -81,6 +81,8 @@ class Endless(ReplyTimeout):
         return most
 
 
+# What an operation has by HTTP and in a frame.
+OPERATIONS = (b" HTTP/1.1\r\n", b'"type":"operation"')
 Hook = Callable[[str, str], None]
 """Called with a call's name and "before" or "after"."""
 
@@ -156,7 +158,7 @@ class WatchedConnection:
             if not self._process.forged:
                 self._connection.begin(request, timeout_seconds=timeout_seconds, while_waiting=while_waiting)
 
-        self._asking = b"X-Nonce" not in request and b'"type":"operation"' not in request
+        self._asking = request.startswith(b"GET") or not any(sign in request for sign in OPERATIONS)
         if not self._asking:
             self._process.requests.append(request)
         self._process.around("ask" if self._asking else "write", write)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from oldhost_sync.drivers.http.driver import HTTP
-from oldhost_sync.drivers.http.oldhost import encode_ask
+from oldhost_sync.drivers.http.requests import OLDHOST
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import OldHostConnection
@@ -172,7 +172,7 @@ def test_a_client_certificate_that_the_host_refuses_is_named(
 
 def exchange(connection: OldHostConnection) -> None:
     try:
-        connection.begin(encode_ask(), timeout_seconds=5, while_waiting=lambda: None)
+        connection.begin(OLDHOST.ask_expected(), timeout_seconds=5, while_waiting=lambda: None)
         connection.finish(while_waiting=lambda: None)
     finally:
         connection.close()

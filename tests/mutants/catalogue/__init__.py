@@ -11,6 +11,7 @@ from tests.mutants.catalogue import (
     mappings,
     odd_hosts,
     oldhost,
+    own_api,
     policy,
     processes,
     store,
@@ -28,6 +29,7 @@ MUTANTS = (
     *doors.MUTANTS,
     *drivers.MUTANTS,
     *frames.MUTANTS,
+    *own_api.MUTANTS,
     *told.MUTANTS,
     *processes.MUTANTS,
 )

@@ -147,7 +147,7 @@ MUTANTS = (
     ),
     Mutant(
         "a question may be answered from a cache",
-        (Patch("oldhost_sync/drivers/http/oldhost.py", '        "Cache-Control: no-cache\\r\\n\\r\\n"', '        "\\r\\n"'),),
+        (Patch("oldhost_sync/drivers/http/requests.py", '            "Cache-Control: no-cache\\r\\n\\r\\n"', '        "\\r\\n"'),),
         levels=(WIRE_UNIT,),
     ),
     Mutant(

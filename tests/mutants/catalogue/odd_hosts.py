@@ -319,12 +319,12 @@ MUTANTS = (
     ),
     Mutant(
         "credentials are read once",
-        (Patch(CONNECTOR, "self._address.base, self._access.authorization())", "self._address.base, self._target.authorization or self._access.authorization())"),),
+        (Patch(CONNECTOR, "secrets = self._access.authorization(),", "secrets = self._peer.authorization or self._access.authorization(),"),),
         levels=(TLS,),
     ),
     Mutant(
         "the proxy's credentials are sent to OldHost",
-        (Patch(CONNECTOR, "self._access.authorization())", "self._access.proxy_authorization())"),),
+        (Patch(CONNECTOR, "secrets = self._access.authorization(),", "secrets = self._access.proxy_authorization(),"),),
         levels=(PROXY,),
     ),
     Mutant(
@@ -354,7 +354,7 @@ MUTANTS = (
     ),
     Mutant(
         "an error about credentials holds what they are",
-        (Patch(ACCESS, 'read.decode(errors="replace")', "_decoded(read)"),
+        (Patch(ACCESS, '_read(file).decode(errors="replace")', "_decoded(_read(file))"),
          Patch(ACCESS, "def _why(", 'def _decoded(read: bytes) -> str:\n    try:\n        return read.decode()\n    except ValueError:\n        raise NoAccess("credentials", AUTH_SHAPE) from None\n\n\ndef _why(')),
         levels=(SECRETS,),
     ),

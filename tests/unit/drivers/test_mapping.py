@@ -276,3 +276,105 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, raw: bytes, why: str)
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"mapping\.toml can't be read: No such file"):
         read_mapping(tmp_path / "mapping.toml")
+
+
+# ----------------------------------------------------------------------------------------------- a method and a path
+
+PUT = """
+name = "rooms"
+[rules.unit_status_changed]
+method = "PUT"
+path = "/hotels/7/units/{/entity_id}/status"
+fields = { status = "/payload/status" }
+"""
+
+
+def routed(tmp_path: Path, path: str, **of_change: Any) -> str:
+    """The first line of what a change is made into."""
+    text = f'name = "rooms"\n[rules."*"]\npath = "{path}"\nfields = {{ by = "/idempotency_key" }}\n'
+    encoded = mapping_of(tmp_path, text).encode(replace(STATUS, **of_change))
+    return encoded.body.partition(b"\n")[0].decode()
+
+
+def test_method_and_path_are_part_of_the_bytes(tmp_path: Path) -> None:
+    assert mapping_of(tmp_path, PUT).encode(STATUS).body == (
+        b'PUT /hotels/7/units/12B/status\n{"status":"Cl\\u00e9an"}'
+    )
+
+
+def test_the_preset_may_have_a_path_too(tmp_path: Path) -> None:
+    text = 'name = "rooms"\n[rules."*"]\npath = "/sync"\npreset = "oldhost"\n'
+    assert mapping_of(tmp_path, text).encode(STATUS).body == b"POST /sync\n" + OLDHOST.encode(STATUS).body
+
+
+@pytest.mark.parametrize(
+    ("value", "segment"),
+    [
+        ("a b", "a%20b"),
+        ("a/b", "a%2Fb"),
+        ("?x#y", "%3Fx%23y"),
+        ("é", "%C3%A9"),
+        ("100%", "100%25"),
+        ("...", "..."),
+        (7, "7"),
+    ],
+)
+def test_a_value_in_a_path_is_one_segment(tmp_path: Path, value: object, segment: str) -> None:
+    assert routed(tmp_path, "/u/{/payload/x}/s", payload={"x": value}) == f"POST /u/{segment}/s"
+
+
+@pytest.mark.parametrize("value", ["", ".", "..", "a\nb", "a\0", "\ud800", None, True, 1.5, [1], {"a": 1}])
+def test_a_value_that_can_not_stand_in_a_path_is_refused_by_its_field(tmp_path: Path, value: object) -> None:
+    with pytest.raises(NotMapped, match=r"payload\.x can't stand in a path") as refused:
+        routed(tmp_path, "/u/{/payload/x}", payload={"x": value})
+    assert refused.value.field == "payload.x"
+    with pytest.raises(NotMapped, match=r"payload\.x is missing"):
+        routed(tmp_path, "/u/{/payload/x}", payload={})
+    with pytest.raises(NotMapped, match="is too large"):
+        routed(tmp_path, "/u/{/payload/x}", payload={"x": "x" * 3000})
+
+
+def test_the_place_of_the_number_stays_open(tmp_path: Path) -> None:
+    assert routed(tmp_path, "/u/{/entity_id}/{number}") == "POST /u/12B/{number}"
+    assert routed(tmp_path, "/u/{/payload/x}", payload={"x": "{number}"}) == "POST /u/%7Bnumber%7D"
+
+
+def test_a_path_is_part_of_the_state_but_for_what_tells_equal_ones_apart(tmp_path: Path) -> None:
+    def state(path: str, change: ChangeContent) -> bytes:
+        text = PUT.replace("/hotels/7/units/{/entity_id}/status", path)
+        return mapping_of(tmp_path, f"{text}").encode(change).state_hash
+
+    other = replace(STATUS, change_id=4712, idempotency_key="key-2")
+    for path in ("/u/{/change_id}", "/u/{/idempotency_key}/{number}", "/u/{/entity_id}"):
+        assert state(path, STATUS) == state(path, other)
+    assert state("/u/{/entity_id}", STATUS) != state("/u/{/entity_id}", replace(STATUS, entity_id="12C"))
+    assert state("/u/1", STATUS) != state("/u/2", STATUS)
+
+
+def test_a_rule_with_a_path_is_stored_as_it_is(tmp_path: Path) -> None:
+    for text in (PUT, 'name = "r"\n[rules."*"]\npath = "/sync"\npreset = "oldhost"\n'):
+        mapping = mapping_of(tmp_path, text)
+        assert mapping.has_paths
+        assert from_text(to_text(mapping)) == mapping
+    assert not mapping_of(tmp_path, SHORT).has_paths
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ('method = "GET"\npath = "/x"', "method: must be one of POST, PUT, PATCH, DELETE"),
+        ('method = "PUT"', "method: is given without a path"),
+        *(
+            (f'path = "{path}"', "path: must be a path such as /units/{/entity_id}/status")
+            for path in ("x", "/", "/a b", "/a/../b", "/./b", "/a?b=1", "//a", "/a/", "/{", "/{}", "https://x/y")
+        ),
+        ('path = "/u/{entity_id}"', "path: what is in braces must be a JSON pointer into the change"),
+        ('path = "/u/{/secret}"', "path: what is in braces must begin with one of /entity_type"),
+        ('path = "/u/{/entity_id/x}"', "path: what is in braces /entity_id has no parts"),
+        ("path = 7", "path: must be a path"),
+    ],
+)
+def test_a_wrong_path_is_told_with_its_line(tmp_path: Path, lines: str, why: str) -> None:
+    (found,) = mistakes_of(tmp_path, f'name = "rooms"\n[rules."*"]\npreset = "oldhost"\n{lines}\n')
+    assert found.startswith("mapping.toml, line 4: ")
+    assert why in found

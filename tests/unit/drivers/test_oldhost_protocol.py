@@ -23,7 +23,8 @@ from oldhost_sync.drivers.events import (
     Unlisted,
 )
 from oldhost_sync.drivers.host_json import REASON_LENGTH_MAX
-from oldhost_sync.drivers.http.oldhost import encode_ask, encode_sync, read_answer, read_ask
+from oldhost_sync.drivers.http.oldhost import read_answer, read_ask
+from oldhost_sync.drivers.http.requests import OLDHOST
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 json_values = st.recursive(
@@ -183,7 +184,7 @@ def test_a_late_answer_to_a_sync_is_no_answer_to_an_ask(body: Any) -> None:
 
 
 def test_a_request_is_the_pages_request() -> None:
-    assert encode_sync(501, b"{}") == (
+    assert OLDHOST.operation(501, b"{}") == (
         b"POST /oldhost/sync HTTP/1.1\r\nHost: oldhost\r\nX-Nonce: 501\r\n"
         b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
     )
@@ -191,6 +192,6 @@ def test_a_request_is_the_pages_request() -> None:
 
 def test_a_question_is_answered_by_no_cache() -> None:
     """A stored answer has an older expected nonce."""
-    head = encode_ask(Peer("oldhost:8100")).decode().removesuffix("\r\n\r\n").split("\r\n")
+    head = OLDHOST.ask_expected(peer=Peer("oldhost:8100")).decode().removesuffix("\r\n\r\n").split("\r\n")
     assert head[:2] == ["GET /oldhost/expected-nonce HTTP/1.1", "Host: oldhost:8100"]
     assert "Cache-Control: no-cache" in head

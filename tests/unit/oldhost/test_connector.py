@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from oldhost_sync.drivers.http.driver import HTTP
-from oldhost_sync.drivers.http.oldhost import encode_ask
+from oldhost_sync.drivers.http.requests import OLDHOST
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connector import (
     LOOK_UPS_TO_MOVE,
@@ -130,7 +130,7 @@ def asked(connector: Connector, names: Names, timeout_seconds: float = 60) -> No
     """One ask over a new connection, as an opening does it."""
     connection = connector.connect(names.beat)
     with suppress(ExchangeCut):
-        connection.begin(encode_ask(), timeout_seconds=timeout_seconds, while_waiting=names.beat)
+        connection.begin(OLDHOST.ask_expected(), timeout_seconds=timeout_seconds, while_waiting=names.beat)
         connection.finish(while_waiting=names.beat)
     connection.close()
 
