@@ -221,8 +221,8 @@ class Ledger(Protocol):
     def take_over(self, owner: str) -> TakenOver:
         """Begin a new epoch; sessions of older ones can't reserve, mark or record any more. Releases RESERVED rows."""
 
-    def adopt_first(self, epoch: int, expected: int) -> None:
-        """At the very first contact: start counting at what OldHost expects."""
+    def adopt_first(self, epoch: int, expected: int, incarnation: str = "") -> None:
+        """At the very first contact: start counting at what OldHost expects. `incarnation`: the host's."""
 
     def reconcile(self, epoch: int, evidence: Evidence, *, final: bool = True) -> Reconciled:
         """Compare with what the host says: in-doubt rows that it has taken end, the others stay bound, or halt. A used

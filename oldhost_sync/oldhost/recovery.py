@@ -295,7 +295,7 @@ class Opening:
         if evidence.expected is None:
             self.ledger.halt(taken.epoch, NO_FIRST_NUMBER)
             return Reconciled(halted=NO_FIRST_NUMBER)
-        self.ledger.adopt_first(taken.epoch, evidence.expected)
+        self.ledger.adopt_first(taken.epoch, evidence.expected, evidence.incarnation)
         return Reconciled(evidence.expected)
 
     def _out_of_range(self, taken: TakenOver, reading: OutOfRange, *, final: bool) -> OpeningHalted | _Mismatch:

@@ -173,3 +173,8 @@ class Evidences(LedgerSuite):
         current = world.ledger.take_over("next").epoch
         world.ledger.reconcile(current, Evidence(incarnation="start 7"))
         assert world.ledger.take_over("looks").incarnation == "start 7"
+
+    def test_the_hosts_incarnation_is_known_from_the_very_first_session_on(self, world: LedgerWorld) -> None:
+        """Else a lost answer in it would look as if the host had been restarted."""
+        world.ledger.adopt_first(world.ledger.take_over("first").epoch, 501, "start 7")
+        assert world.ledger.take_over("next").incarnation == "start 7"

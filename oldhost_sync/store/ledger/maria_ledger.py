@@ -71,11 +71,11 @@ class MariaLedger:
             waits_again=False,
         )
 
-    def adopt_first(self, epoch: int, expected: int) -> None:
+    def adopt_first(self, epoch: int, expected: int, incarnation: str = "") -> None:
         def adopt(connection: Connection) -> None:
             row = lock(connection, self._host, epoch)
             check(row.next_nonce is None, f"the ledger already has a next nonce ({row.next_nonce})")
-            connection.exec_driver_sql(sql.ADOPT, (expected, expected - 1, self._host))
+            connection.exec_driver_sql(sql.ADOPT, (expected, expected - 1, incarnation, self._host))
 
         self._run(adopt)
 

@@ -53,8 +53,8 @@ NEXT_EPOCH = (
 )
 SET_NEXT_NONCE = "UPDATE nonce_ledger SET next_nonce = %s WHERE host = %s"
 ADOPT = (
-    "UPDATE nonce_ledger SET next_nonce = %s, last_applied_nonce = %s, ban_is_over = 1, updated_at = UTC_TIMESTAMP(6) "
-    "WHERE host = %s"
+    "UPDATE nonce_ledger SET next_nonce = %s, last_applied_nonce = %s, host_incarnation = %s, ban_is_over = 1, "
+    "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
 MOVE_NEXT_NONCE = "UPDATE nonce_ledger SET next_nonce = %s WHERE host = %s AND epoch = %s AND next_nonce = %s"
 # It also increases `fate_sequence`, for the fate that follows in the same transaction.
