@@ -16,6 +16,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar
 
+from oldhost_sync.driver_kit.mistake import Mistake, check
 from oldhost_sync.driver_kit.purity import impurities
 from oldhost_sync.driver_kit.sample import (
     AskExpected,
@@ -64,16 +65,6 @@ SECRET = "Bearer c4n4ry-t0k3n-of-the-kit"  # noqa: S105 - it lets nobody in
 FOREIGN = b"Xforeignwordx"
 # Numbers that no ledger counts from, and one that Python does not even read.
 ODD_NUMBERS = (b"-1", str(NONCE_MAX + 1).encode(), b"9" * 40, b"9" * 5000, b"1e999", b"NaN", b"1.5")
-
-
-class Mistake(AssertionError):  # noqa: N818 - a driver has it
-    """What the driver, or a sample of it, does wrong."""
-
-
-def check(holds: object, otherwise: str) -> None:
-    """Raises Mistake."""
-    if not holds:
-        raise Mistake(otherwise)
 
 
 class DriverTests:

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.driver_kit.memory_database import MemoryDatabase, PlainEngine
 from tests.conformance.ledger_suite import SETTLE_SECONDS, LedgerConformance
 from tests.conformance.maria_world import MariaWorld
-from tests.simulation.database import Database, PlainEngine
 
 
 class Clock:
@@ -27,6 +27,6 @@ class Clock:
 class TestSimulatedLedger(LedgerConformance):
     @pytest.fixture
     def world(self) -> Iterator[Any]:
-        database = Database(Clock())
+        database = MemoryDatabase(Clock())
         yield MariaWorld(cast("Engine", PlainEngine(database)), SETTLE_SECONDS)
         database.raw.close()

@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import Any
 
 from oldhost_simulator.host import Entry, Fact, Incident
+from oldhost_sync.driver_kit.memory_database import MemoryDatabase, PlainEngine
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.machine.actions import Action, Send
 from oldhost_sync.policy.machine.events import SendEnded, SendFailed
@@ -26,7 +27,6 @@ from oldhost_sync.store.ledger.operator_commands import CONFIRM_CHANGE, DISCARD_
 from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING
 from oldhost_sync.store.read.entities import not_synced
 from tests.simulation import fields
-from tests.simulation.database import Database, PlainEngine
 from tests.simulation.first_come import FirstCome
 
 LEGAL = {
@@ -403,7 +403,7 @@ class Always:
         return decided
 
 
-def look_at_dead_letters(database: Database) -> None:
+def look_at_dead_letters(database: MemoryDatabase) -> None:
     """As a relay does all the time: their alerts follow the outbox."""
     with PlainEngine(database).connect() as connection:
         keep_dead_letter_alerts(connection, "oldhost")  # type: ignore[arg-type]  # as much of a Connection as it uses

@@ -11,10 +11,17 @@ from typing import Any
 from greenlet import getcurrent
 from sqlalchemy.sql.elements import ClauseElement
 
+from oldhost_sync.driver_kit.memory_database import (
+    Begin,
+    MemoryDatabase,
+    MemoryResult,
+    PlainConnection,
+    Savepoint,
+    database_error,
+)
 from oldhost_sync.policy.limits import CONNECTION_READ_SECONDS_MAX
 from oldhost_sync.store import transactions
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE
-from tests.simulation.database import Begin, Database, PlainConnection, Result, Savepoint, database_error
 from tests.simulation.faults import Faults
 from tests.simulation.hub import Hub, Process, Task
 
@@ -62,7 +69,7 @@ class Engine:
     """One process's engine. `slow_commit_s`: how long a recording stays open after its INSERT."""
 
     def __init__(
-        self, hub: Hub, database: Database, process: Process, faults: Faults, weather: Weather, locks: Locks
+        self, hub: Hub, database: MemoryDatabase, process: Process, faults: Faults, weather: Weather, locks: Locks
     ) -> None:
         self.hub = hub
         self.database = database
@@ -104,15 +111,15 @@ class Connection(PlainConnection):
         if mode and not self._lost_after:
             self._fail(mode)
 
-    def execute(self, statement: ClauseElement, values: dict[str, Any] | None = None) -> Result:
+    def execute(self, statement: ClauseElement, values: dict[str, Any] | None = None) -> MemoryResult:
         return self._answered(super().execute(statement, values))
 
-    def _answered(self, result: Result) -> Result:
+    def _answered(self, result: MemoryResult) -> MemoryResult:
         if self._lost_after:
             self._fail("before")
         return result
 
-    def exec_driver_sql(self, statement: str, values: Sequence[Any] = ()) -> Result:
+    def exec_driver_sql(self, statement: str, values: Sequence[Any] = ()) -> MemoryResult:
         if statement.startswith(("INSERT INTO units (", "INSERT INTO entities (")) and not self._entity_id:
             entity_id = values[2] if statement.startswith("INSERT INTO entities") else values[1]
             if self._engine.locks.holder(str(entity_id)) is not None:

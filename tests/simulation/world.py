@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from oldhost_sync.driver_kit.memory_database import MemoryDatabase
 from oldhost_sync.oldhost.errors import Fenced
 from oldhost_sync.oldhost.ledger import Evidence
 from oldhost_sync.oldhost.session_limits import SessionLimits
@@ -15,7 +16,6 @@ from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.store.ledger.reconciliation import MachineClock
 from tests.simulation import patches, store
-from tests.simulation.database import Database
 from tests.simulation.faults import Faults, RandomFaults
 from tests.simulation.hub import EPOCH, Hub, Process
 from tests.simulation.invariants import Always, after_healing
@@ -102,7 +102,7 @@ class World:
         self.temporal_offset = 0.0
         self.nudges: Nudges | None = None
         self.clock_jumps_s: tuple[float, ...] = (-7200.0, -120.0, -2.0, 2.0, 120.0, 7200.0)
-        self.database = Database(lambda: self.hub.now + self.database_offset)
+        self.database = MemoryDatabase(lambda: self.hub.now + self.database_offset)
         self.always = Always(self)
         self.database.after_statement.append(self.always.statement)
         self.database.after_commit.append(self.always.committed)

@@ -10,13 +10,19 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.driver_kit.driver_tests import DriverTests, Mistake
+from oldhost_sync.driver_kit.driver_tests import DriverTests
+from oldhost_sync.driver_kit.mistake import Mistake
 from oldhost_sync.driver_kit.sample import Sample
-from oldhost_sync.drivers.capabilities import Capabilities, Expects, Repeats
-from oldhost_sync.drivers.contract import Peer
+from oldhost_sync.driver_kit.session_tests import SessionTests
+from oldhost_sync.driver_kit.virtual_host import NetworkFault
+from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, Repeats
+from oldhost_sync.drivers.contract import Driver, Peer
 from oldhost_sync.drivers.events import Applied, Event, Expected, Gap, Malformed, Rejected, Unlisted
+from oldhost_sync.drivers.frame.driver import FrameDriver
 from tests.unit.driver_kit import clocked_driver
 from tests.unit.driver_kit.line_driver import CAPABILITIES, LineDriver, LineWire
+from tests.unit.driver_kit.line_host import LineHost
+from tests.unit.driver_kit.simulated_host import model
 from tests.unit.driver_kit.test_line_driver import TestLineDriver as Right
 
 
@@ -113,6 +119,18 @@ class KeepsTheRejection(LineWire):
         return self.last if self.last is not None and isinstance(event, Applied) else event
 
 
+class CountsOneTooFew(LineWire):
+    """As its samples would show it, if they were made by it."""
+
+    def next_is(self, number: str) -> Event:
+        return super().next_is(str(int(number) - 1))
+
+
+class IsUnsureOfWhatIsDone(LineWire):
+    def applied(self, number: int) -> Event:
+        return Unlisted("done, perhaps")
+
+
 WIRES = {
     Misspells: "test_golden_bytes_and_events",
     CountsItsRequests: "test_the_same_calls_give_the_same_bytes_and_events",
@@ -181,6 +199,36 @@ def test_a_mistaken_wire_is_caught(wire: type[LineWire], test: str) -> None:
 def test_a_mistaken_driver_is_caught(driver: LineDriver, test: str) -> None:
     with pytest.raises(Mistake):
         run(driver, test)
+
+
+def run_sessions(driver: Driver, host: type[Any]) -> None:
+    """All tests of sessions."""
+    sessions: SessionTests = type("Sessions", (SessionTests,), {"driver": driver, "model": host})()
+    sessions.test_each_operation_is_done_once()
+    sessions.test_each_operation_is_done_once_wherever_the_process_is_killed()
+    for fault in NetworkFault:
+        sessions.test_each_operation_is_done_once_whatever_the_network_does(fault)
+
+
+@pytest.mark.parametrize("wire", [CountsOneTooFew, IsUnsureOfWhatIsDone])
+def test_a_wire_whose_samples_share_its_mistake_is_caught_by_sessions(wire: type[LineWire]) -> None:
+    with pytest.raises(Mistake):
+        run_sessions(LineDriver(kind=wire), LineHost)
+
+
+@pytest.mark.parametrize(
+    ("claims", "what"),
+    [
+        (Capabilities(repeated=Repeats.REFUSED), "done twice"),
+        (Capabilities(repeated=Repeats.LAST_ANSWER), "done twice"),
+        (Capabilities(expected=Expects.USED), "halted"),
+        (Capabilities(outcome=AskedOutcomes.BY_NUMBER), "halted"),
+    ],
+)
+def test_a_claim_that_the_host_does_not_keep_is_caught_by_sessions(claims: Capabilities, what: str) -> None:
+    """The host does each number that comes, tells nothing, and its log-on says which is next."""
+    with pytest.raises(Mistake, match=what):
+        run_sessions(FrameDriver(claims), model(expected="never", repeated="done_twice"))
 
 
 def test_a_claim_without_a_sample_is_named() -> None:

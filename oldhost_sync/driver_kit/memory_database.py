@@ -1,4 +1,4 @@
-"""MariaDB's place in the simulation: the product's own statements, translated as they come, on SQLite in memory.
+"""MariaDB's place where there is none: the product's own statements, translated as they come, on SQLite in memory.
 
 So the ledger, the settling, the recording, the claims and the decisions that run here are the real ones, down to their
 SQL; only the dialect's few functions and the clock are other. The ledger's conformance suite runs on this database as
@@ -29,11 +29,11 @@ from sqlalchemy.engine.interfaces import Compiled
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.sql.elements import ClauseElement
 
+from oldhost_sync.driver_kit import compound
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.intake.rules import DEFAULT_RULES
 from oldhost_sync.store.schema_migration import DEFAULT_HOST
 from oldhost_sync.store.tables import metadata
-from tests.simulation import compound
 
 DUPLICATE_KEY, CHECK_VIOLATED = 1062, 4025
 _DIALECT = MySQLDialect_pymysql(paramstyle="pyformat")
@@ -49,6 +49,7 @@ _RULES: list[tuple[str, str]] = [
     (r"([+-]) INTERVAL (\S+) SECOND", r"\1 1000000 * \2"),
     (r"([+-]) INTERVAL (\S+) DAY", r"\1 86400000000 * \2"),
     (r"^SET STATEMENT [a-z_]+ ?= ?\d+ FOR ", ""),
+    (r"INSERT IGNORE INTO", "INSERT OR IGNORE INTO"),
     (r"DELETE (\w) FROM (\w+) AS \1", r"DELETE FROM \2 AS \1"),
     (r"FORCE INDEX \(\w+\)|FOR UPDATE( SKIP LOCKED| NOWAIT)?|LOCK IN SHARE MODE( NOWAIT)?|FROM DUAL", ""),
     (r"\bSTRAIGHT_JOIN\b", "JOIN"),
@@ -139,7 +140,8 @@ _SCHEMA.append(
 @cache
 def _empty() -> bytes:
     """All tables, empty but for one host's rules, as a database's bytes: laying the schema down anew for each run
-    costs ten times as much."""
+    costs ten times as much.
+    """
     rules = [(DEFAULT_HOST, event_type, given.value) for event_type, given in DEFAULT_RULES.items()]
     with closing(sqlite3.connect(":memory:")) as raw:
         raw.create_function("OCTET_LENGTH", 1, _octets, deterministic=True)
@@ -158,7 +160,7 @@ class Begin:
     change_id: int
 
 
-class Database:
+class MemoryDatabase:
     """All tables. `now`: epoch seconds of the database's clock."""
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -208,13 +210,13 @@ class Database:
         """For the checks: SQLite's own SQL."""
         return self.raw.execute(statement, values).fetchall()
 
-    def run(self, statement: str, values: Any) -> Result:
+    def run(self, statement: str, values: Any) -> MemoryResult:
         try:
             cursor = self.raw.execute(translated(statement), _bound(values))
         except sqlite3.IntegrityError as error:
             code = CHECK_VIOLATED if "CHECK" in str(error) else DUPLICATE_KEY
             raise database_error(code, str(error)) from error
-        result = Result(cursor)
+        result = MemoryResult(cursor)
         for look in self.after_statement:
             look(statement, tuple(values.values()) if isinstance(values, dict) else tuple(values))
         return result
@@ -248,11 +250,11 @@ def _plain(value: Any) -> Any:
 @cache
 def _row_type(names: tuple[str, ...]) -> tuple[Any, tuple[int, ...]]:
     kind = namedtuple("Row", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - its fields are known when it runs
-    kind._mapping = property(lambda row: dict(zip(names, row, strict=True)))  # type: ignore[attr-defined]
+    kind._mapping = property(lambda row: dict(zip(names, row, strict=True)))  # type: ignore[attr-defined]  # noqa: SLF001
     return kind, tuple(index for index, name in enumerate(names) if name in _TIMES)
 
 
-class Result:
+class MemoryResult:
     """What SQLAlchemy's results are used for here."""
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
@@ -311,7 +313,7 @@ class PlainConnection:
     # The pool's connection, and the driver's below it, which is asked whether it commits each statement.
     connection = SimpleNamespace(dbapi_connection=SimpleNamespace(get_autocommit=lambda: False))
 
-    def __init__(self, database: Database, begin: Begin | None = None) -> None:
+    def __init__(self, database: MemoryDatabase, begin: Begin | None = None) -> None:
         self.database = database
         self._begin = begin
         self._begun = False
@@ -322,20 +324,20 @@ class PlainConnection:
     def __exit__(self, *_: object) -> None:
         self.rollback()
 
-    def exec_driver_sql(self, statement: str, values: Sequence[Any] = ()) -> Result:
+    def exec_driver_sql(self, statement: str, values: Sequence[Any] = ()) -> MemoryResult:
         if statement.startswith(compound.BEGIN):
             return self._run_compound(statement, values)
         self.before_statement(statement)
         return self.database.run(statement, values)
 
-    def _run_compound(self, statement: str, values: Sequence[Any]) -> Result:
+    def _run_compound(self, statement: str, values: Sequence[Any]) -> MemoryResult:
         try:
-            result: Result = compound.Compound(self, values).run(statement)
+            result: MemoryResult = compound.Compound(self, values).run(statement)
         except compound.Stopped as error:
             raise database_error(*error.args) from error
         return result
 
-    def execute(self, statement: ClauseElement, values: dict[str, Any] | None = None) -> Result:
+    def execute(self, statement: ClauseElement, values: dict[str, Any] | None = None) -> MemoryResult:
         text, fixed = _compiled(statement)
         self.before_statement(text)
         return self.database.run(text, {**fixed, **(values or {})})
@@ -344,7 +346,7 @@ class PlainConnection:
         self.before_statement("")
         return Savepoint(self.database)
 
-    def before_statement(self, statement: str) -> None:
+    def before_statement(self, statement: str) -> None:  # noqa: ARG002 - the simulation's looks at it
         if not self._begun:
             self._begun = True
             self.database.begin(self._begin)
@@ -361,7 +363,7 @@ class PlainConnection:
 
 
 class Savepoint:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MemoryDatabase) -> None:
         self._database = database
         database.raw.execute("SAVEPOINT inner_one")
 
@@ -376,7 +378,7 @@ class Savepoint:
 class PlainEngine:
     """As much of an Engine as `run_in_transaction` uses."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MemoryDatabase) -> None:
         self._database = database
 
     def connect(self) -> PlainConnection:
@@ -406,7 +408,7 @@ def _compiled(statement: ClauseElement) -> tuple[str, dict[str, Any]]:
 
 def _compiled_anew(statement: ClauseElement) -> tuple[str, dict[str, Any]]:
     """A statement that is built each time is compiled once for each form of it, as SQLAlchemy's own cache does."""
-    key = statement._generate_cache_key()
+    key = statement._generate_cache_key()  # noqa: SLF001
     known = _built.get(key.key) if key else None
     if key and known is not None:
         return str(known), dict(known.construct_params(extracted_parameters=key.bindparams) or {})

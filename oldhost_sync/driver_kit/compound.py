@@ -21,7 +21,7 @@ _EACH = re.compile(r"FOR (\w+) IN \((.*)\) DO (BEGIN .*)")
 _LOCKED = f"BEGIN DECLARE EXIT HANDLER FOR {LOCK_WAIT_TIMEOUT} "
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818 - a SIGNAL has stopped it
     """A SIGNAL of its own."""
 
 
