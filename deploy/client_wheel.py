@@ -1,8 +1,8 @@
 """`make client`: the wheel that applications install, `oldhost-sync-client`, into dist/.
 
 It has what an application imports from `oldhost_sync`, and the modules that this needs: one top-level name, and
-SQLAlchemy as the only package that it depends on. Its files are the product's own, so both may be installed together
-in one version.
+SQLAlchemy as the only package that it depends on (and httpx, if it is to speak HTTP). Its files are the product's own,
+so both may be installed together in one version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from setuptools.build_meta import build_wheel  # type: ignore[import-untyped]
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "oldhost_sync"
 # What applications import: the names of the package itself, which loads their modules when they are used.
-PUBLIC = (PACKAGE, *(f"{PACKAGE}.store.{name}" for name in ("intake.batch_recorder", "transactions", "autogenerate")))
+_OF_STORE = ("intake.batch_recorder", "transactions", "autogenerate")
+PUBLIC = (PACKAGE, f"{PACKAGE}.http_client", *(f"{PACKAGE}.store.{name}" for name in _OF_STORE))
 DATA = (f"{PACKAGE}/py.typed", "LICENSE")
 NEEDS = ("sqlalchemy",)
 
@@ -40,6 +41,9 @@ requires-python = "{python}"
 license = "{license}"
 license-files = ["LICENSE"]
 dependencies = {dependencies}
+
+[project.optional-dependencies]
+http = {http}  # of `SyncClient`
 
 [tool.setuptools]
 packages = {packages}
@@ -98,6 +102,7 @@ def write(folder: Path) -> None:
         python=project["requires-python"],
         license=project["license"],
         dependencies=needs,
+        http=list(project["optional-dependencies"]["http"]),
         packages=sorted(name for name, path in files.items() if path.name == "__init__.py"),
     )
     (folder / "pyproject.toml").write_text(text)

@@ -48,18 +48,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_it_needs_nothing_but_sqlalchemy(wheel: Path) -> None:
+def test_it_needs_nothing_but_sqlalchemy_and_httpx_if_it_speaks_http(wheel: Path) -> None:
     others = {
         name.partition(".")[0]
         for path in client_wheel.modules().values()
         for name in client_wheel.imported(path)
         if name.partition(".")[0] not in sys.stdlib_module_names
     }
-    assert others == {"oldhost_sync", "sqlalchemy"}
+    assert others == {"oldhost_sync", "sqlalchemy", "httpx"}
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         needs = [line for line in archive.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")]
-    assert [need.partition(">=")[0] for need in needs] == ["Requires-Dist: sqlalchemy"]
+    assert [need.partition(">=")[0] for need in needs if "extra" not in need] == ["Requires-Dist: sqlalchemy"]
+    assert [need.partition(">=")[0] for need in needs if 'extra == "http"' in need] == ["Requires-Dist: httpx"]
 
 
 def test_it_has_one_top_level_name(wheel: Path) -> None:
