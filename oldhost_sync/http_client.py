@@ -31,8 +31,8 @@ import httpx
 T = TypeVar("T")
 
 # Of a request that gets no answer, or one that says to come again.
-ATTEMPTS_MAX = 8
-PAUSE_SECONDS_MAX = 30.0
+REQUESTS_MAX = 8
+WAIT_SECONDS_MAX = 30.0
 # A change has reached its fate in one of these states.
 FINAL = frozenset(
     {"APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED", "CANCELLED"}
@@ -178,22 +178,22 @@ Steps = Generator["_Request | float", "httpx.Response | httpx.TransportError | N
 def _asked(request: _Request) -> Steps[httpx.Response]:
     """The answer to a request that may be repeated."""
     pause = 0.1
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+    for attempt in range(1, REQUESTS_MAX + 1):
         answer = yield request
-        is_last = attempt == ATTEMPTS_MAX
+        is_last = attempt == REQUESTS_MAX
         if isinstance(answer, httpx.Response):
             if answer.status_code < 300:
                 return answer
             if answer.status_code not in _LATER or is_last:
                 raise _error(answer.status_code, _json(answer))
             asked = answer.headers.get("retry-after", "")
-            yield min(float(asked) if asked.isdigit() else pause, PAUSE_SECONDS_MAX)
+            yield min(float(asked) if asked.isdigit() else pause, WAIT_SECONDS_MAX)
         elif is_last:
             action = "Is the address right, and is the API up? A write may have been recorded: repeat it with its key."
             raise Unreachable(0, "unreachable", f"No answer ({type(answer).__name__})", action)
         else:
             yield pause
-        pause = min(2 * pause, PAUSE_SECONDS_MAX)
+        pause = min(2 * pause, WAIT_SECONDS_MAX)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -209,7 +209,7 @@ def _submitted_batch(changes: Iterable[Mapping[str, Any]]) -> Steps[list[BatchIt
     sent = [{**change, "idempotency_key": change.get("idempotency_key") or str(uuid.uuid4())} for change in changes]
     items: list[BatchItem | None] = [None] * len(sent)
     left = list(range(len(sent)))
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+    for attempt in range(1, REQUESTS_MAX + 1):
         content = {"changes": [_jsonable(sent[index]) for index in left]}
         results = _json((yield from _asked(_Request("POST", "/changes/batch", content))))["results"]
         for index, result in zip(left, results, strict=True):
@@ -217,9 +217,9 @@ def _submitted_batch(changes: Iterable[Mapping[str, Any]]) -> Steps[list[BatchIt
             error = None if is_recorded else _error(result["status"], result["problem"] or {})
             items[index] = BatchItem(_accepted(result, replayed=result["replayed"]) if is_recorded else None, error)
         left = [each for each in left if (item := items[each]) is not None and isinstance(item.error, Unavailable)]
-        if not left or attempt == ATTEMPTS_MAX:
+        if not left or attempt == REQUESTS_MAX:
             break
-        yield min(0.1 * 2**attempt, PAUSE_SECONDS_MAX)
+        yield min(0.1 * 2**attempt, WAIT_SECONDS_MAX)
     return [item for item in items if item is not None]
 
 

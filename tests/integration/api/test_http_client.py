@@ -236,7 +236,7 @@ def test_who_is_refused_each_time_is_told_in_the_end(
     server = trouble(*[(status, "1")] * 20)
     with pytest.raises(error):
         kind(server.url, "shop").submit(*CHANGE)
-    assert len(server.bodies) == http_client.ATTEMPTS_MAX
+    assert len(server.bodies) == http_client.REQUESTS_MAX
 
 
 def test_who_never_gets_an_answer_is_told_so(kind: Callable[..., Any]) -> None:
@@ -263,7 +263,7 @@ def test_pauses_are_those_that_the_api_asks_for_within_limits() -> None:
     for asked in ("7", "9" * 9, "", "", "x"):
         pauses.append(steps.send(httpx.Response(503, headers={"Retry-After": asked})))
         assert isinstance(steps.send(None), http_client._Request)
-    assert pauses == [7.0, http_client.PAUSE_SECONDS_MAX, 0.4, 0.8, 1.6]
+    assert pauses == [7.0, http_client.WAIT_SECONDS_MAX, 0.4, 0.8, 1.6]
 
 
 def test_a_fate_is_final_or_it_is_not() -> None:
