@@ -24,9 +24,9 @@ SETTLE_MARGIN_SECONDS = 2.0
 # At most a day.
 Wait = Annotated[float, Field(ge=0, le=86_400)]
 Span = Annotated[float, Field(gt=0, le=86_400)]
-# No change is younger than a second when a host has it; and a month is no promise.
+# A host takes some time for a request; and a month is no promise.
 EmergencyPromise = Annotated[float, Field(ge=1, le=3600)]
-ConsistencyPromise = Annotated[float, Field(gt=0, le=720)]
+ConsistencyPromise = Annotated[float, Field(ge=0.01, le=720)]
 Turns = Annotated[int, Field(ge=1, le=1000)]
 SettleTime = Annotated[float, Field(gt=0, le=600)]
 RequestTimeout = Annotated[float, Field(gt=0, le=120)]

@@ -392,7 +392,8 @@ class Settings(BaseSettings):
 
     def mappings(self) -> dict[str, HostMapping]:
         """By host, the mapping to be installed; none: what is installed stays. SettingsError names its mistakes."""
-        by_host = {host: path for host in self.hosts() if (path := self.of_host(host).mapping_file) is not None}
+        hosts = dict.fromkeys((self.host, *self.oldhost_urls, *self._in_file))
+        by_host = {host: path for host in hosts if (path := self.of_host(host).mapping_file) is not None}
         read, wrong = dict[Path, HostMapping](), dict[Path, str]()
         for host, path in by_host.items():
             if path in read or path in wrong:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
+from oldhost_sync.drivers.mapping import HostMapping
 from oldhost_sync.settings import Role, Settings, bind_address
 from oldhost_sync.stack.folder import StackFolder, as_api_tokens
 from oldhost_sync.stack.forked_child import ForkedChild, begin_loading
@@ -70,6 +71,7 @@ class Stack:
     addresses: Addresses = field(default_factory=Addresses)
     tokens: dict[Role, str] = field(default_factory=dict, repr=False)
     children: dict[str, Child] = field(default_factory=dict)
+    _mappings: Mapping[str, HostMapping] = field(default_factory=dict)
     _mariadb: EmbeddedMariaDB | None = None
     _temporal: EmbeddedTemporal | None = None
 
@@ -83,6 +85,7 @@ class Stack:
         """
         begin_loading()
         steps = (
+            self._read_mappings,
             self._prepare_api,
             self._start_mariadb,
             self._start_temporal,
@@ -189,14 +192,17 @@ class Stack:
             self.settings = self.settings.model_copy(update={"oldhost_url": urls["oldhost"]})
         self.addresses.oldhost = self.settings.urls_by_host()[self.settings.host]
 
+    def _read_mappings(self) -> None:
+        """Before anything is started that would have to be stopped because of them."""
+        self._mappings = self.settings.mappings()
+
     def _migrate(self) -> None:
-        mappings = self.settings.mappings()
-        if not mappings and self._is_migrated():
+        if not self._mappings and self._is_migrated():
             return
         self.tell("Migrating the database")
         from oldhost_sync.store.schema_migration import migrate  # slow to import, and needed once
 
-        migrate(self.addresses.migration_url, hosts=self.settings.hosts(), mappings=mappings)
+        migrate(self.addresses.migration_url, hosts=self.settings.hosts(), mappings=self._mappings)
 
     def _is_migrated(self) -> bool:
         engine = create_engine(self.addresses.database_url, pool_size=1)

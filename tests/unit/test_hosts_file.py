@@ -330,6 +330,12 @@ def test_a_host_has_its_own_mapping_or_the_deployments(load: Load, tmp_path: Pat
     assert load(PLAIN + 'mapping_file = "desk.toml"').mappings().keys() == {"south"}
 
 
+def test_mappings_are_read_before_the_own_host_has_an_address(load: Load, tmp_path: Path) -> None:
+    """`up` reads them first, and may start an OldHost later."""
+    (tmp_path / "desk.toml").write_text(MAPPING.format(name="desk"))
+    assert load(PLAIN + 'mapping_file = "desk.toml"', oldhost_url=None).mappings().keys() == {"south"}
+
+
 def test_all_that_is_wrong_with_mappings_is_told_once_and_who_names_the_file(load: Load, tmp_path: Path) -> None:
     (tmp_path / "rooms.toml").write_text(MAPPING.format(name="oldhost"))
     text = TWO.replace("ca_file", 'mapping_file = "none.toml" #') + 'mapping_file = "rooms.toml"'
