@@ -175,11 +175,13 @@ _CONNECTS = {
     "database": ("The worker can't reach MariaDB.", "Check MariaDB; the writer continues when it is back.", False),
     "mapping": (
         "The worker lacks the code of the host's mapping.",
-        "The alert no-progress names it. Install its package with all workers, or install another mapping.",
+        "Install the package of the code with all workers, or install another mapping.",
         False,
     ),
     "fenced": ("Another worker has taken over.", _NOTHING, True),
 }
+# The reasons of a standstill that an operator ends by what is set or installed.
+_BY_SETTINGS = ("tls", "credentials", "silent", "mapping")
 
 
 def judge(sight: Observations) -> Situation:
@@ -331,7 +333,10 @@ def _stalled(sight: Observations) -> Situation | None:
         return None
     first = min(alerts, key=lambda alert: _STALLS.index(alert.kind))
     why = _with_decision(_sentence(first.message), sight)
-    return Situation(Word.WAITING, Tone.BAD, why, KINDS[first.kind].next_step, first.created_at)
+    # The reason that the alert has does not change with each attempt, as the writer's state does.
+    reason = first.message.partition("(")[2].partition(":")[0]
+    step = _named(_CONNECTS[reason][1], sight) if reason in _BY_SETTINGS else KINDS[first.kind].next_step
+    return Situation(Word.WAITING, Tone.BAD, why, step, first.created_at)
 
 
 def _waiting(sight: Observations, state: str) -> Situation:
@@ -342,8 +347,12 @@ def _waiting(sight: Observations, state: str) -> Situation:
         waiting_for = writer.get("session", {}).get("waiting_for", "")
         nothing = "No session with OldHost is open yet.", _NOTHING, True
         why, step, passes = _CONNECTS.get(waiting_for, nothing)
-    step = step.format(**{field: sight.called(field) for field in _NAMED})
+    step = _named(step, sight)
     return Situation(Word.WAITING, Tone.CALM if passes else Tone.WARNING, _with_decision(why, sight), step)
+
+
+def _named(step: str, sight: Observations) -> str:
+    return step.format(**{field: sight.called(field) for field in _NAMED})
 
 
 def _since(sight: Observations, word: Word) -> datetime | None:

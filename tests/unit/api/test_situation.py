@@ -261,6 +261,16 @@ def test_what_to_change_is_called_by_its_name_for_the_host(state: str, waiting_f
 
 
 @pytest.mark.parametrize(
+    ("reason", "said"), [("tls", "hosts.n.ca_file"), ("silent", "hosts.n.settle_seconds"), ("mapping", "package")]
+)
+def test_a_standstill_that_a_setting_ends_names_it(reason: str, said: str) -> None:
+    alert = replace(an_alert("no-progress"), message=f"No change has reached OldHost ({reason}: why).")
+    condition = replace(a_condition("no-progress"), alerts=[alert])
+    sight = Observations(NOW, a_writer("CONNECTING"), condition=condition, called="hosts.n.{}".format)
+    assert said in judge(sight).next_step
+
+
+@pytest.mark.parametrize(
     "waiting_for", ["settle", "connection", "in-use", "keep-alive", "database", "mapping", "fenced"]
 )
 def test_a_wait_for_a_session_says_what_it_waits_for(waiting_for: str) -> None:
