@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from oldhost_sync.drivers.http.driver import make_driver
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.refusals import ConnectionPace
@@ -21,7 +22,7 @@ from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.connect_proxy import ConnectProxy, says
 from tests.foreign_host.answer import Answer, Effect, page
-from tests.foreign_host.host import ForeignHost
+from tests.foreign_host.host import ForeignHost, Request
 from tests.integration.session.foreign_stage import ForeignStage
 from tests.integration.session.stage import LIMITS, Process, send
 
@@ -29,8 +30,10 @@ pytestmark = pytest.mark.mariadb
 
 ADDRESS = "127.0.0.1"
 PASSWORD = "correct-horse-battery-staple"
+SIGN_KEY = "a-key-that-signs-requests"
 # As they travel, too.
 SECRETS = [
+    SIGN_KEY,
     PASSWORD,
     *(base64.b64encode(f"{user}:{PASSWORD}".encode()).decode() for user in ("writer", "proxied")),
 ]
@@ -51,6 +54,7 @@ class Witness(Process):
 
 
 class SecretStage(ForeignStage):
+    driver = make_driver({"sign": {"over": ["number", "body"], "header": "X-Signature"}})
     authority: Authority
     proxy: ConnectProxy
 
@@ -60,12 +64,17 @@ def stage(mariadb_server: PrivateMariaDB, tmp_path: Path) -> Iterator[SecretStag
     authority = Authority(tmp_path)
     (tmp_path / "auth").write_text(f"basic writer:{PASSWORD}")
     (tmp_path / "proxy-auth").write_text(f"basic proxied:{PASSWORD}")
+    (tmp_path / "sign.key").write_text(SIGN_KEY)
     tls = authority.server(ADDRESS)
     with mariadb_server.fresh_database() as engine, ForeignHost(tls=tls) as host, ConnectProxy() as proxy:
         stage = SecretStage(MariaWorld(engine, LIMITS.settle_seconds), host)
-        stage.authority, stage.proxy, stage.host.authorization = authority, proxy, f"Basic {SECRETS[1]}"
+        stage.authority, stage.proxy, stage.host.authorization = authority, proxy, f"Basic {SECRETS[2]}"
         stage.access = Access(
-            authority.file, auth=tmp_path / "auth", proxy=proxy.address, proxy_auth=tmp_path / "proxy-auth"
+            authority.file,
+            auth=tmp_path / "auth",
+            proxy=proxy.address,
+            proxy_auth=tmp_path / "proxy-auth",
+            sign_key=tmp_path / "sign.key",
         )
         yield stage
         stage.close()
@@ -78,6 +87,19 @@ def all_answer(answer: Answer) -> Callable[[SecretStage], None]:
 def operations_get(answer: Answer) -> Callable[[SecretStage], None]:
     def fail(stage: SecretStage) -> None:
         stage.host.always = lambda request: answer if request.is_operation else None
+
+    return fail
+
+
+def operations_are_echoed(status: int, error: str) -> Callable[[SecretStage], None]:
+    """As a page for developers shows a request."""
+
+    def echo(request: Request) -> Answer | None:
+        shown = f"{request.headers} {PASSWORD} {SIGN_KEY}"
+        return Answer(status, {"error": error, "reason": shown}) if request.is_operation else None
+
+    def fail(stage: SecretStage) -> None:
+        stage.host.always = echo
 
     return fail
 
@@ -133,6 +155,9 @@ ANSWERS = [
 FAILURES = [
     *map(all_answer, ANSWERS),
     *map(operations_get, ANSWERS),
+    operations_are_echoed(422, "rejected"),
+    operations_are_echoed(400, "malformed"),
+    operations_are_echoed(500, "debug"),
     proxy_says(b"HTTP/1.1 407 No\r\n\r\n"),
     proxy_says(b"HTTP/1.1 502 No\r\n\r\n"),
     proxy_says(b"nonsense"),
@@ -143,12 +168,12 @@ FAILURES = [
     encrypted_key,
     *(
         file_holds(name, content)
-        for name in ("auth", "proxy_auth", "ca", "cert")
+        for name in ("auth", "proxy_auth", "ca", "cert", "sign_key")
         for content in (
             PASSWORD.encode(),
             f"digest writer:{PASSWORD}".encode(),
             f"basic writer:{PASSWORD}\xff".encode("latin-1"),
-            f"basic writer:{PASSWORD}\nmore".encode(),
+            f"basic writer:{PASSWORD}\nmore {SIGN_KEY}".encode(),
             PASSWORD.encode() * 400,
             f"-----BEGIN CERTIFICATE-----\n{PASSWORD}\n-----END CERTIFICATE-----".encode(),
         )
