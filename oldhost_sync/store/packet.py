@@ -4,7 +4,7 @@ The server runs them in order and stops at the first that fails, or does not cha
 after it runs, COMMIT neither. Why a row was not there, and what follows, is decided here.
 
 A packet is one compound statement, so a connection needs no right to send several statements at once, by which an
-injected value could do more harm.
+injected value could do more harm; docs/decisions/round-trips.md has what else was measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from typing import NoReturn
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from oldhost_sync.store.errors import GONE, AccessRefused, DatabaseUnavailable, StatementRefused, error_code, translate
+from oldhost_sync.store.errors import (
+    GONE,
+    AccessRefused,
+    DatabaseUnavailable,
+    StatementRefused,
+    error_code,
+    is_demoted,
+    translate,
+)
 from oldhost_sync.store.transactions import commit_uncertain
 
 # MariaDB's own errors end far below it; PyMySQL reads numbers above 32,767 as negative.
@@ -70,7 +78,7 @@ class Packet:
     def _may_be_committed(self, error: DBAPIError) -> bool:
         """Not if the packet never arrived whole, a statement was refused, or the transaction is still open."""
         known = translate(error)
-        if error_code(error) == GONE or not isinstance(known, DatabaseUnavailable):
+        if error_code(error) == GONE or is_demoted(error) or not isinstance(known, DatabaseUnavailable):
             return False
         if isinstance(known, AccessRefused | StatementRefused):
             return False

@@ -300,7 +300,7 @@ def test_people_are_told_of_states_that_another_mapping_made_until_there_are_non
     assert stage.open_alerts("mapping-changed") == []
 
 
-@pytest.mark.parametrize(("each_way_ms", "severity"), [(5, "warning"), (125, "critical")])
+@pytest.mark.parametrize(("each_way_ms", "severity"), [(25, "warning"), (200, "critical")])
 def test_a_worker_that_is_far_from_mariadb_is_told_of_until_it_is_near(
     database: DatabaseUrls, mariadb_server: PrivateMariaDB, each_way_ms: float, severity: str
 ) -> None:

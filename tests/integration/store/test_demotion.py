@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, is_demoted, translate
 from oldhost_sync.store.outbox.outstanding_changes import await_unrelayed
+from oldhost_sync.store.packet import Packet
 from oldhost_sync.store.transactions import poll, run_in_transaction
 from oldhost_sync.store.workers import WorkerPresence
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -58,8 +59,11 @@ def connection_id(engine: Engine) -> int:
         return int(connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one())
 
 
+SAY = f"INSERT INTO workers (host, name, knows_release) VALUES ('{HOST}', 'w', 1)"
+
+
 def say(connection: Connection) -> None:
-    connection.exec_driver_sql(f"INSERT INTO workers (host, name, knows_release) VALUES ('{HOST}', 'w', 1)")
+    connection.exec_driver_sql(SAY)
 
 
 def test_a_refused_write_closes_all_connections_of_its_pool(app: Engine, switch: Switch) -> None:
@@ -72,6 +76,21 @@ def test_a_refused_write_closes_all_connections_of_its_pool(app: Engine, switch:
     switch.set_read_only("OFF")
     with app.connect() as _:
         assert connection_id(app) not in {first, other}
+
+
+def test_a_packet_that_it_refuses_was_not_committed(app: Engine, switch: Switch) -> None:
+    def say_in_a_packet(connection: Connection) -> None:
+        packet = Packet(connection)
+        packet.add(SAY)
+        packet.commit()
+
+    with app.connect() as _:
+        pass
+    switch.set_read_only("ON")
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        run_in_transaction(app, say_in_a_packet)
+    switch.set_read_only("OFF")
+    run_in_transaction(app, say_in_a_packet)
 
 
 def test_another_option_that_forbids_a_statement_is_named_and_is_no_demotion(app: Engine) -> None:

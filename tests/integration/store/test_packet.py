@@ -14,7 +14,7 @@ from oldhost_sync.store.errors import AccessRefused, RowLocked, StatementTooSlow
 from oldhost_sync.store.packet import Packet
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import rows
+from tests.integration.store.writing import rows, wait_until
 
 pytestmark = pytest.mark.mariadb
 
@@ -138,15 +138,24 @@ def test_no_connection_takes_a_second_statement(notes: Engine) -> None:
 
 def test_locks_of_a_transaction_that_only_read_end_with_it(notes: Engine) -> None:
     """Its statements do not say that it is open."""
-    run_in_transaction(notes, lambda connection: connection.exec_driver_sql("SELECT id FROM notes FOR UPDATE").all())
+    lock = "SELECT id FROM notes FOR UPDATE"
     with notes.connect() as other:
-        assert other.exec_driver_sql("SELECT id FROM notes FOR UPDATE SKIP LOCKED").all()
+        other.exec_driver_sql("SELECT 1")
+        run_in_transaction(notes, lambda connection: connection.exec_driver_sql(lock).all())
+        assert other.exec_driver_sql(f"{lock} SKIP LOCKED").all()
 
 
-def test_a_connection_that_the_server_has_closed_is_replaced(notes: Engine, mariadb_server: PrivateMariaDB) -> None:
-    with notes.connect() as connection:
+def test_a_connection_that_the_server_has_closed_is_replaced(database_url: str, mariadb_server: PrivateMariaDB) -> None:
+    far = create_engine(database_url, pool_size=1)  # by TCP, where a closed connection still takes a statement
+    with far.connect() as connection:
         before = connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one()
     with mariadb_server._root() as root:
         root.execute(f"KILL {before}")
-    sent(notes, (SAY, ("one",)))
-    assert said(notes) == ["old", "one"]
+        wait_until(lambda: not _is_there(root, before), "the connection to be closed")
+    sent(far, ("UPDATE nonce_ledger SET owner = owner", ()))
+    far.dispose()
+
+
+def _is_there(root: Any, connection_id: int) -> bool:
+    root.execute("SELECT 1 FROM information_schema.processlist WHERE id = %s", (connection_id,))
+    return root.fetchone() is not None
