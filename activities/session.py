@@ -72,7 +72,8 @@ NOT_HERE = "this worker does not hold the session"
 @dataclass(slots=True)
 class SessionActivities:
     """`connect_to`: how each host is reached, on the given clock; `limits`: each host's. `task_queue`: this worker's
-    own, for its sessions' activities. `clock`: in seconds.
+    own, for its sessions' activities. `clock`: in seconds. `resent_types`: each host's LWW event types that may be sent
+    twice.
     """
 
     engine: Engine
@@ -83,6 +84,7 @@ class SessionActivities:
     metrics: WorkerMetrics
     clock: Callable[[], float] = steady_clock
     tracer: Tracer | None = None
+    resent_types: Callable[[str], frozenset[str]] = lambda _: frozenset()
     recorder: SessionRecorder = field(init=False)
     _sessions: dict[str, Session] = field(default_factory=dict)
     _connectors: dict[str, Connector] = field(default_factory=dict)
@@ -254,6 +256,8 @@ class SessionActivities:
             reply_timeout=self._reply_timeout_of(host),
             first_contact=self._first_contact_with(host),
             pace=self._pace_of(host),
+            capabilities=connector.capabilities,
+            resent_types=self.resent_types(host),
             listener=None if self.tracer is None else partial(_trace, self.tracer, host),
         )
 

@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module, metadata
 from typing import Any
 
+from oldhost_sync.drivers.capabilities import not_carried
 from oldhost_sync.drivers.contract import API, Driver, DriverFactory
 
 GROUP = "oldhost_sync.drivers"
@@ -28,6 +29,8 @@ def driver_named(name: str, options: Mapping[str, Any]) -> Driver:
     driver = _factory(name)(options)
     if driver.api != API:
         raise ValueError(f"driver {name} is made for version {driver.api} of the drivers' contract, and this is {API}")
+    if why := not_carried(driver.capabilities):
+        raise ValueError(f"driver {name} can't be used: {why}")
     return driver
 
 

@@ -53,6 +53,8 @@ class HostSettings(BaseModel):
     proxy: str | None = Field(default=None, repr=False)
     proxy_auth_file: Path | None = None
     sign_key_file: Path | None = None
+    # LWW event types whose operations may be sent twice, if nobody can say whether the host took them.
+    resend_types: list[str] = Field(default_factory=list)
     driver: str = HTTP
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
     mapping_file: Path | None

@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
-    from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+    from oldhost_sync.policy.limits import INTEGER_MAX, TEXT_LENGTH_MAX
     from oldhost_sync.policy.machine import operators
     from oldhost_sync.policy.machine.machine import Machine
     from oldhost_sync.policy.rules.operator_act import ActRecorded, OperatorAct
@@ -186,6 +186,8 @@ def half_an_entity(_: Machine, act: OperatorAct) -> str:
 def nothing_to_resolve(machine: Machine, act: OperatorAct) -> str:
     if act.mode not in tuple(messages.ResolveMode):
         return "mode must be 'resend' (send the ledger's operations again) or 'adopt' (take OldHost's count)"
+    if act.expected is not None and (act.mode != messages.ResolveMode.ADOPT or not 0 <= act.expected <= INTEGER_MAX):
+        return f"expected is a nonce from 0 to {INTEGER_MAX}, to adopt"
     operators.can_resolve(machine)
     return ""
 

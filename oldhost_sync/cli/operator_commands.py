@@ -71,11 +71,17 @@ def resolve(
             min=0, max=INTEGER_MAX, help="The halt's, as `status` shows it: another halt is refused. 0: whatever it is."
         ),
     ] = 0,
+    expected: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=INTEGER_MAX, help="To adopt: the nonce that a host expects which can't be asked. OldHost can be."
+        ),
+    ] = None,
     operator: Operator = None,
     as_json: AsJson = False,
 ) -> None:
     """End a halt (OldHost's nonce went back, another writer wrote to it, or a second ban came within an hour)."""
-    _act("resolve", reason, operator, as_json, mode=mode.value, epoch=epoch)
+    _act("resolve", reason, operator, as_json, mode=mode.value, epoch=epoch, expected=expected)
 
 
 def list_dead_letters(

@@ -22,11 +22,13 @@ class Counts(StrEnum):
 
 
 class Resends(StrEnum):
-    """When the same bytes go again under the same number, though nothing is known of the operation."""
+    """Which operations go again as they were, though nothing is known of them. Always after the late time: a copy that
+    is still on its way could arrive behind the next operation, and then nothing tells the host that it is one.
+    """
 
     NEVER = "never"  # an operator decides
-    ANY = "any"  # after the late time: a host that took the operation refuses it
-    LAST = "last"  # at once, if the host was not restarted: if it took the operation, it repeats its answer
+    ANY = "any"  # a host that took the operation refuses it
+    LAST = "last"  # the last one, if the host was not restarted: if it took that, it repeats its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ class RecoveryPlan:
     def asks(self) -> bool:
         """Whether the host tells anything about an operation in doubt."""
         return self.has_count or self.outcomes
+
+    @property
+    def replay_means_used(self) -> bool:
+        """Whether a refusal of an operation that was sent before is all that the host tells of it."""
+        return not self.asks
 
     @property
     def one_in_doubt(self) -> bool:

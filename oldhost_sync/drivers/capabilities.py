@@ -71,4 +71,13 @@ class Capabilities:
     speaks_unasked: bool = False
 
 
+def not_carried(can: Capabilities) -> str:
+    """What of these claims sessions do not follow yet, as a sentence; empty: nothing."""
+    if can.resets is not Resets.NEVER:
+        return f"its numbers begin anew (resets = {can.resets}), which sessions do not follow yet"
+    if can.modulus is not None:
+        return f"its numbers wrap (modulus = {can.modulus}), which sessions do not follow yet"
+    return ""
+
+
 OLDHOST = Capabilities(expected=Expects.USED, repeated=Repeats.PUNISHED, echoes_number=True)

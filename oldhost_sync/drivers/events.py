@@ -43,10 +43,14 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Our own number is used, the operation done. `surprise`: what else it says contradicts that, if anything does."""
+    """Our own number is used, the operation done. `surprise`: what else it says contradicts that, if anything does.
+    `by_earlier_send`: it says only that the number is used, by a send of ours whose answer is not known; no driver says
+    that.
+    """
 
     expected: int | None
     surprise: str = ""
+    by_earlier_send: bool = False
 
     def names_earlier_than(self, nonce: int) -> bool:
         """Whether it names a next nonce that is not beyond ours (or out of range), though it calls ours applied."""

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from oldhost_sync.drivers.capabilities import Capabilities
 from oldhost_sync.drivers.contract import Driver, Peer
 from oldhost_sync.oldhost.access import Access, no_trust
 from oldhost_sync.oldhost.address import Address
@@ -140,6 +141,11 @@ class Connector:
         self._stamp: tuple[tuple[int, ...], ...] = ()
         self._watch = NameWatch(self._first.name, self._first.port, clock, resolve)
         self._limit = AnswerLimit()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the host can do, as its driver declares."""
+        return self._driver.capabilities
 
     def connect(self, heartbeat: Heartbeat) -> OldHostConnection:
         """Open a connection; raises NoConnection, and NoAccess where certificates or credentials are the cause.

@@ -48,7 +48,8 @@ class Questions:
     def expected(self, connection: HostConnection, heartbeat: Heartbeat) -> Told:
         """Which number it wants next."""
         if plan(self.capabilities).counts is Counts.LAST:
-            return self._after_the_last(self.outcome(connection, self.capabilities.lowest, "", heartbeat))
+            last = self.outcome(connection, self.capabilities.lowest, "", heartbeat)
+            return self._after(last, first=connection.ready.expected)
         told = self._ask(connection, connection.wire.ask_expected(connection.at_ms()), heartbeat)
         return NOT_ASKED if isinstance(told, OutcomeTold) else told
 
@@ -57,13 +58,14 @@ class Questions:
         told = self._ask(connection, connection.wire.ask_outcome(number, key), heartbeat)
         return NOT_ASKED if isinstance(told, Expected | OutOfRange) else told
 
-    def _after_the_last(self, told: OutcomeTold | Told) -> Told:
-        if not isinstance(told, OutcomeTold):
-            return told
-        if told.number is not None:
-            return Expected(told.number + 1)
-        if told.fate is ToldFate.NOT_TAKEN:
-            return Expected(self.capabilities.lowest)
+    def _after(self, last: OutcomeTold | Told, first: int | None) -> Told:
+        """The number after that of the last operation. `first`: the one that the host begins with, as it says."""
+        if not isinstance(last, OutcomeTold):
+            return last
+        if last.number is not None:
+            return Expected(last.number + last.consumed)
+        if last.fate is ToldFate.NOT_TAKEN:
+            return Expected(self.capabilities.lowest if first is None else first)
         return NoService("unreadable", "an outcome without a number")
 
     def _ask(self, connection: HostConnection, question: bytes, heartbeat: Heartbeat) -> OutcomeTold | Told:

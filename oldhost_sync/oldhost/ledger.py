@@ -205,14 +205,16 @@ def consumed(answer: Definite) -> bool:
 @dataclass(frozen=True, slots=True)
 class Count:
     """What OldHost expects, which an operator's decision about a halt is based on. None: it could not be asked; `why`
-    has the reason.
+    has the reason. `never`: it is of a kind that can't be asked; then the operator's word counts.
     """
 
     nonce: int | None
     why: str = ""
+    never: bool = False
 
 
 NOT_ASKED = Count(None, "this process can't ask it")
+NEVER_ASKED = Count(None, "it can't be asked", never=True)
 
 
 class Ledger(Protocol):

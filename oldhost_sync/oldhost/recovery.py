@@ -9,7 +9,7 @@ operation may still be in OldHost's buffer (trap 1).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oldhost_sync.drivers.ambiguity import RecoveryPlan, Resends, plan
 from oldhost_sync.drivers.capabilities import OLDHOST, AskedOutcomes, Capabilities
@@ -38,7 +38,7 @@ from oldhost_sync.oldhost.errors import (
     Unreadable,
 )
 from oldhost_sync.oldhost.expected_nonce import FirstContact, Questions
-from oldhost_sync.oldhost.ledger import Count, Evidence, InDoubt, Ledger, Reconciled, TakenOver
+from oldhost_sync.oldhost.ledger import NEVER_ASKED, Count, Evidence, InDoubt, Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.refusals import ConnectionPace, why_hung_up
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
@@ -94,7 +94,8 @@ class Opening:
     """Everything needed to open a session; `owner` names the process that opens it.
 
     `newest`: id and acceptance time of the newest change that the writer has, if any. `capabilities`: what its driver
-    declares. `reply_timeout`: what is known of how long this host's answers take.
+    declares; `resent_types`: LWW event types whose operations may be sent twice. `reply_timeout`: what is known of how
+    long this host's answers take.
     """
 
     ledger: Ledger
@@ -106,6 +107,7 @@ class Opening:
     heartbeat: Heartbeat
     newest: tuple[int, ...] = ()
     capabilities: Capabilities = OLDHOST
+    resent_types: frozenset[str] = frozenset()
     reply_timeout: ReplyTimeout = field(default_factory=ReplyTimeout)
     first_contact: FirstContact = field(default_factory=FirstContact)
     pace: ConnectionPace = field(default_factory=ConnectionPace)
@@ -124,6 +126,8 @@ class Opening:
 
     def count(self) -> Count:
         """What OldHost expects now, for an operator's decision; does not take over the epoch."""
+        if not self._plan.has_count:
+            return NEVER_ASKED
         try:
             nothing = TakenOver(self.ledger.epoch(), next_nonce=None, last_applied_nonce=None)
             reached = self._reach(nothing, self.clock() + self.limits.count_seconds)
@@ -177,8 +181,8 @@ class Opening:
         end of that time is waited for here, if it is near (None: it has come); else the writer waits.
         """
         until = self.clock() + taken.settle_wait_ms / 1000
-        again = () if self.pace.is_operation_refused or not self._plan.asks else self.limits.early_look_pauses
-        tells = taken.newest_written is not None and (self._plan.asks or self._plan.resends is Resends.LAST)
+        again = () if self.pace.is_operation_refused else self.limits.early_look_pauses
+        tells = taken.newest_written is not None and self._plan.asks
         also, pauses = "", (0.0, *again) if tells else ()
         for pause in pauses:
             if self.clock() + pause >= until:
@@ -222,7 +226,8 @@ class Opening:
         """Add to a halt what OldHost expects, since `resolve` needs it. It is asked once, if that is possible now: a
         database that lost commits usually has a wrong count, too, and would halt twice.
         """
-        if taken.halt_knows_expected or taken.banned_ms > 0 or taken.next_nonce is None:
+        cannot_be_asked = taken.banned_ms > 0 or not self._plan.has_count
+        if taken.halt_knows_expected or cannot_be_asked or taken.next_nonce is None:
             return OpeningHalted(why)
         self._rest(taken.settle_wait_ms / 1000)
         reached = self._reach(taken, min(over_at, self.clock() + self.limits.request_timeout_seconds))
@@ -400,7 +405,7 @@ class Opening:
             return False
         if said.expected is not None:
             return said.expected == newest + 1 if exact else said.expected > newest
-        return said.resends is Resends.LAST or all(said.told(row.nonce) for row in taken.written)
+        return all(said.told(row.nonce) for row in taken.written)
 
     def _say(
         self, connection: HostConnection, taken: TakenOver, over_at: float, last: _LastReading
@@ -425,6 +430,7 @@ class Opening:
             self._plan.proves_applied,
             outcomes,
             resends,
+            self.resent_types,
             unknown="OldHost itself does not know" if outcomes else unknown,
             incarnation=connection.ready.incarnation,
         )
@@ -452,7 +458,9 @@ class Opening:
                 return told
             names_none = told.number is None and self.capabilities.outcome is not AskedOutcomes.LAST
             is_ours = names_none or told.number == row.nonce
-            outcomes[row.nonce] = told if is_ours else OutcomeTold(ToldFate.UNKNOWN, None)
+            # An operation that was rejected and used no number is rejected again.
+            fate = ToldFate.UNKNOWN if not is_ours else told.fate if told.consumed else ToldFate.NOT_TAKEN
+            outcomes[row.nonce] = replace(told, fate=fate)
             if expected is None and outcomes[row.nonce].fate in {ToldFate.NOT_TAKEN, ToldFate.UNKNOWN}:
                 break
         return outcomes

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oldhost_sync.drivers.ambiguity import plan
+from oldhost_sync.drivers.capabilities import Capabilities, Repeats
 from oldhost_sync.drivers.events import (
     Ambiguous,
     Answer,
@@ -61,18 +63,20 @@ _REFUSALS: dict[type[Answer | Unwritten], Refusal] = {
     Busy: Refusal(uncounts=True),
     ConnectionInUse: Refusal(uncounts=True),
     Banned: Refusal(uncounts=True, bans=True),
-    Replay: Refusal(uncounts=True, bans=True),
     Unlisted: Refusal(uncounts=False),
     Ambiguous: Refusal(uncounts=False),
 }
-# Only another writer can have used the nonce.
-_REPLAY_OF_A_FIRST_SEND = Refusal(uncounts=True, bans=True, halts=True)
 
 
-def refusal(operation: Reserved, answer: Answer | Unwritten) -> Refusal:
-    """What follows from `answer` to `operation`; a KeyError for an answer after which the session may go on."""
-    if isinstance(answer, Replay) and not operation.sends:
-        return _REPLAY_OF_A_FIRST_SEND
+def refusal(operation: Reserved, answer: Answer | Unwritten, can: Capabilities) -> Refusal:
+    """What follows from `answer` to `operation`; a KeyError for an answer after which the session may go on. `can`:
+    what the host can do.
+    """
+    if isinstance(answer, Replay):
+        # Only another writer can have used the nonce of a first send.
+        return Refusal(uncounts=True, bans=can.repeated is Repeats.PUNISHED, halts=not operation.sends)
+    if isinstance(answer, Gap) and not plan(can).has_count:
+        return Refusal(uncounts=True, halts=True)  # no later question would show that it went back
     return _REFUSALS[type(answer)]
 
 
@@ -104,9 +108,14 @@ def why_ended(operation: Reserved, answer: Answer | Unwritten) -> str:
     return f"nonce {nonce}: {answer}"
 
 
-def why_halted(operation: Reserved, expected: int | None) -> str:
-    """A sentence for operators about the replay of a first send. `expected`: OldHost's expected nonce, if it said."""
-    nonce = operation.nonce
+def why_halted(operation: Reserved, answer: Answer | Unwritten) -> str:
+    """A sentence for operators about a gap, or the replay of a first send."""
+    nonce, expected = operation.nonce, expected_by(answer)
+    if isinstance(answer, Gap):
+        return (
+            f"OldHost expects nonce {expected}, and our next one is {nonce}: it went back, as after a restore from a "
+            "backup. Decide by `resolve`."
+        )
     begins = f"OldHost calls nonce {nonce} a replay, though we never sent it before: another client wrote to OldHost"
     if expected is not None and expected > nonce + 1:  # an operation that a proxy delivered twice would be the last
         return f"{begins}, up to nonce {expected - 1}. Decide by `resolve`."
@@ -114,6 +123,11 @@ def why_halted(operation: Reserved, expected: int | None) -> str:
         f"{begins}, or a proxy delivered change {operation.change_id} twice. Check whether OldHost has it, then "
         "decide: `resolve adopt` counts it as applied, `resolve resend` sends it again."
     )
+
+
+def expected_by(answer: Answer | Unwritten) -> int | None:
+    """OldHost's expected nonce, if its refusal says it."""
+    return answer.expected if isinstance(answer, Gap | Replay) else None
 
 
 # ------------------------------------------------------------------------------------------------ we are refused

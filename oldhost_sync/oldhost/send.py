@@ -12,7 +12,7 @@ from oldhost_sync.drivers.events import Answer, Applied, Replay, Said, Unlisted
 from oldhost_sync.oldhost.connection import Heartbeat
 from oldhost_sync.oldhost.errors import Fenced, LedgerError, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Reservation, Reserved
-from oldhost_sync.oldhost.refusals import Refusal, Unwritten, kind, refusal, why_ended, why_halted
+from oldhost_sync.oldhost.refusals import Refusal, Unwritten, expected_by, kind, refusal, why_ended, why_halted
 from oldhost_sync.oldhost.shared_connection import SharedConnection
 from oldhost_sync.policy.changes import WAITING, ChangeResult, to_wire
 from oldhost_sync.policy.machine.events import SendEnded
@@ -106,13 +106,15 @@ class RefusedSend:
         """Close the session; record the answer and what follows from it. Raises Fenced or LedgerUnavailable."""
         self.shared.close(why_ended(operation, answer))
         self.refusal = kind(answer)
-        follows = refusal(operation, answer)
+        follows = refusal(operation, answer, self.shared.questions.capabilities)
         if follows.halts:
-            expected = answer.expected if isinstance(answer, Replay) else None
-            self.halted, self.never_taken = why_halted(operation, expected), operation.change_id
+            self.halted, self.never_taken = why_halted(operation, answer), operation.change_id
         try:
-            if follows.bans:
+            if follows.bans or (follows.halts and isinstance(answer, Replay)):
                 self._ban(operation, answer, follows, said)
+            elif follows.halts:
+                self._retry(lambda: self.shared.ledger.uncount_send(self.shared.epoch, operation, said))
+                self._retry(lambda: self.shared.ledger.halt(self.shared.epoch, self.halted, expected_by(answer)))
             elif follows.uncounts:
                 self._retry(lambda: self.shared.ledger.uncount_send(self.shared.epoch, operation, said))
             elif isinstance(answer, Unlisted) and said is not None:
@@ -140,7 +142,7 @@ class RefusedSend:
         """
         why = f"{why_ended(operation, answer)}; that could not be recorded: {type(error).__name__}: {error}"
         self.halted = self.halted or f"invariant violated: {why}"
-        if refusal(operation, answer).uncounts:
+        if refusal(operation, answer, self.shared.questions.capabilities).uncounts:
             self.never_taken = None if operation.sends else operation.change_id
             with contextlib.suppress(LedgerError):
                 self.shared.ledger.uncount_send(self.shared.epoch, operation)
@@ -154,11 +156,12 @@ class RefusedSend:
                 refused=operation if follows.uncounts else None,
                 said=said,
                 halt=self.halted or None,
-                expected=answer.expected if isinstance(answer, Replay) else None,
+                expected=expected_by(answer),
             )
 
-        self.banned_ms = round(self.shared.limits.ban_seconds * 1000)
-        self.banned_ms = self._retry(keep)
+        self.banned_ms = round(self.shared.limits.ban_seconds * 1000) if follows.bans else 0
+        left_ms = self._retry(keep)
+        self.banned_ms = left_ms if follows.bans else 0
 
     def _retry(self, keep: Callable[[], T]) -> T:
         return self.shared.retry(keep, self.heartbeat)

@@ -101,10 +101,10 @@ class Session:
     def probe(self, heartbeat: Heartbeat) -> Probed:
         """Ask for the expected nonce and compare; a difference ends the session, and recovery decides what it means.
 
-        Skipped while a send runs: the answers to its operations prove as much.
+        Skipped while a send runs: the answers to its operations prove as much; and if the host can't be asked.
         """
         expected = 0
-        if self.is_open and self._owner.is_idle and self._shared.try_wire():
+        if self._shared.plan.has_count and self.is_open and self._owner.is_idle and self._shared.try_wire():
             try:
                 if self._shared.is_alive():
                     expected = self._probe(heartbeat)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, TypeVar
 
-from oldhost_sync.drivers.events import Answer, Banned, Replay, Reply, Told, Unlisted
+from oldhost_sync.drivers.ambiguity import RecoveryPlan, plan
+from oldhost_sync.drivers.capabilities import Repeats
+from oldhost_sync.drivers.events import Answer, Applied, Banned, Replay, Reply, Told, Unlisted
 from oldhost_sync.oldhost.answer_times import MarkTime, ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
@@ -101,12 +103,19 @@ class SharedConnection:
         """Ask for the expected nonce, by the thread that holds the wire; raises HostErrors."""
         return self.questions.expected(self.connection, heartbeat)
 
-    def read(self, reply: Reply, nonce: int, heartbeat: Heartbeat) -> Answer:
-        """The answer to the operation with `nonce`, whose thread holds the wire."""
+    @property
+    def plan(self) -> RecoveryPlan:
+        return plan(self.questions.capabilities)
+
+    def read(self, reply: Reply, operation: Reserved, heartbeat: Heartbeat) -> Answer:
+        """The answer to the operation, whose thread holds the wire."""
         answer = (
             reply.event if isinstance(reply.event, Answer) else Unlisted("an answer to something that was not sent")
         )
-        answer = answered_with_count(answer, reply, nonce, lambda: self.ask(heartbeat))
+        if self.plan.has_count:
+            answer = answered_with_count(answer, reply, operation.nonce, lambda: self.ask(heartbeat))
+        if isinstance(answer, Replay) and operation.sends and self.plan.replay_means_used:
+            answer = Applied(None, by_earlier_send=True)
         self._keep_pace(answer)
         return answer
 
@@ -183,4 +192,6 @@ class SharedConnection:
         return keep()
 
     def ban_seconds(self, answer: object) -> float:
+        if isinstance(answer, Replay) and self.questions.capabilities.repeated is not Repeats.PUNISHED:
+            return 0.0
         return self.limits.ban_span(answer.retry_after if isinstance(answer, Banned | Replay) else None)

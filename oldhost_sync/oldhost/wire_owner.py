@@ -227,6 +227,8 @@ class WireOwner:
         """
         if self._marked_at is not None or not self._queue or self._queue[0].operation.nonce != self._last_written + 1:
             return False
+        if self._on_wire is not None and self._shared.plan.one_in_doubt:
+            return False
         return self._on_wire is None or self._is_rejection_pending or self._clock() >= self._mark_from
 
     def _is_record_due(self) -> bool:
@@ -451,7 +453,7 @@ class WireOwner:
         time = AnswerTime(began, listened, worked, self._clock(), came)
         if not reply.reusable:
             self._shared.close(f"OldHost ended the connection after its answer: {reply.ending}")
-        answer, self._said = self._shared.read(reply, nonce, heartbeat), reply.said
+        answer, self._said = self._shared.read(reply, claim.operation, heartbeat), reply.said
         self._learn(claim.send, answer, time)
         return answer
 

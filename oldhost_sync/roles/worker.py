@@ -281,6 +281,7 @@ def session_activities(
         task_queue=session_task_queue(name),
         owner=name,
         limits=cache(lambda host: session_limits(settings.of_host(host))),
+        resent_types=lambda host: frozenset(settings.of_host(host).resend_types),
         metrics=metrics,
         tracer=tracer,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.drivers.ambiguity import Resends
-from oldhost_sync.drivers.events import OutcomeTold, Said, ToldFate
-from oldhost_sync.oldhost.ledger import Evidence, Reserved
+from oldhost_sync.drivers.events import Applied, OutcomeTold, Said, ToldFate
+from oldhost_sync.oldhost.ledger import NEVER_ASKED, Answered, Count, Evidence, Reserved
 from oldhost_sync.policy.changes import ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld
 
@@ -164,6 +164,112 @@ class Evidences(LedgerSuite):
         self.left_in_doubt(world, epoch, world.record("u1", "booking_created"))
         evidence = Evidence(resent_types=frozenset({"booking_created"}))
         assert world.ledger.reconcile(world.ledger.take_over("next").epoch, evidence).halted
+
+    # ------------------------------------------------------------------------------ an earlier send has used the number
+
+    def used_before(self, world: LedgerWorld, epoch: int, said: Said | None = None) -> ChangeResult | None:
+        """Sent, and `said` is all that is known; sent again, and the host refuses the number as used."""
+        (operation,) = self.left_in_doubt(world, epoch, world.record())
+        if said is not None:
+            world.ledger.note_answer(epoch, operation, said)
+        current = world.ledger.take_over("next").epoch
+        world.ledger.reconcile(current, Evidence(resends=Resends.ANY))
+        (again,) = self.reserve(world, current, operation.change_id)
+        world.ledger.advance(current, None, again)
+        return world.ledger.advance(current, Answered(again, Applied(None, by_earlier_send=True)), None)
+
+    def test_a_number_that_an_earlier_send_has_used_proves_no_apply(self, world: LedgerWorld, epoch: int) -> None:
+        fate = self.used_before(world, epoch)
+        assert fate is not None
+        assert (fate.outcome, fate.nonce, fate.unproven) == ("APPLIED", 501, True)
+        assert world.counts() == (501, 502)
+
+    @pytest.mark.parametrize(("rejects", "unproven"), [(True, False), (False, True)])
+    def test_the_answer_to_the_earlier_send_decides(
+        self, world: LedgerWorld, epoch: int, rejects: bool, unproven: bool
+    ) -> None:
+        fate = self.used_before(world, epoch, Said("answer", "", rejects))
+        assert fate is not None
+        assert (fate.outcome, fate.unproven) == ("DEAD", unproven)
+
+    def test_after_several_sends_a_no_may_be_about_any_of_them(self, world: LedgerWorld, epoch: int) -> None:
+        """The first may have been applied, and the second refused because of that, in a form that we don't know."""
+        (operation,) = self.left_in_doubt(world, epoch, world.record())
+        for name in ("second", "third"):
+            current = world.ledger.take_over(name).epoch
+            world.ledger.reconcile(current, Evidence(resends=Resends.ANY))
+            (again,) = self.reserve(world, current, operation.change_id)
+            world.ledger.advance(current, None, again)
+            if name == "second":
+                world.ledger.note_answer(current, again, Said("answer", "", rejects=True))
+        fate = world.ledger.advance(current, Answered(again, Applied(None, by_earlier_send=True)), None)
+        assert fate is not None
+        assert (fate.outcome, fate.unproven) == ("DEAD", True)
+
+    # -------------------------------------------------------------------------------------------- the operator's word
+
+    def test_an_operator_says_that_the_host_has_it(self, world: LedgerWorld, epoch: int) -> None:
+        (operation,) = self.halted_about_one(world, epoch)
+        assert world.decide("resolve", mode="adopt", count=NEVER_ASKED) == ""
+        assert world.outcome(operation.change_id) == ("APPLIED", 501)
+        assert world.ledger.fates([operation.change_id])[0].unproven
+        found = world.ledger.reconcile(world.ledger.take_over("after").epoch, NOTHING)
+        assert (found.halted, found.expected) == (None, 502)
+
+    def test_an_operator_says_that_the_host_does_not_have_it(self, world: LedgerWorld, epoch: int) -> None:
+        (operation,) = self.halted_about_one(world, epoch)
+        assert world.decide("resolve", mode="resend", count=NEVER_ASKED) == ""
+        current = world.ledger.take_over("after").epoch
+        found = world.ledger.reconcile(current, NOTHING)
+        assert (found.halted, [ref.change_id for ref in found.bound]) == (None, [operation.change_id])
+        (again,) = self.reserve(world, current, operation.change_id)
+        assert (again.nonce, again.body, again.sends) == (501, operation.body, 0)
+
+    @pytest.mark.parametrize(("mode", "fate"), [("adopt", "APPLIED"), ("resend", None)])
+    def test_a_word_that_was_given_to_a_process_without_the_host_is_carried_out_by_the_next_session(
+        self, world: LedgerWorld, epoch: int, mode: str, fate: str | None
+    ) -> None:
+        (operation,) = self.halted_about_one(world, epoch)
+        assert world.decide("resolve", mode=mode, count=Count(None, "this process can't ask it")) == ""
+        found = world.ledger.reconcile(world.ledger.take_over("after").epoch, NOTHING)
+        assert found.halted is None
+        assert world.outcome(operation.change_id)[0] == fate
+
+    def test_an_operators_number_decides_about_each_operation_in_doubt(self, world: LedgerWorld, epoch: int) -> None:
+        first, second = self.left_in_doubt(world, epoch, world.record("u1"), world.record("u2"))
+        assert world.ledger.reconcile(world.ledger.take_over("next").epoch, NOTHING).halted
+        assert world.decide("resolve", mode="adopt", count=NEVER_ASKED, expected=502) == ""
+        assert world.outcome(first.change_id) == ("APPLIED", 501)
+        found = world.ledger.reconcile(world.ledger.take_over("after").epoch, NOTHING)
+        assert [ref.change_id for ref in found.bound] == [second.change_id]
+
+    @pytest.mark.parametrize(("mode", "nonces"), [("adopt", []), ("resend", [502])])
+    def test_an_operation_that_was_called_a_replay_never_goes_again_with_its_number(
+        self, world: LedgerWorld, epoch: int, mode: str, nonces: list[int]
+    ) -> None:
+        """The host has used it, for that or for another."""
+        (operation,) = self.left_in_doubt(world, epoch, world.record())
+        world.ledger.ban(epoch, 0, refused=operation, halt="another client wrote")
+        assert world.decide("resolve", mode=mode, count=NEVER_ASKED) == ""
+        current = world.ledger.take_over("after").epoch
+        assert world.ledger.reconcile(current, NOTHING).halted is None
+        waiting = [one.change_id for one in world.ledger.fates([operation.change_id]) if one.outcome == "WAITING"]
+        assert [one.nonce for one in self.send(world, current, *waiting)] == nonces
+
+    def test_an_operators_number_is_refused_where_the_host_tells_its_own(self, world: LedgerWorld, epoch: int) -> None:
+        self.halt_by(world, 505)
+        assert "nobody else's word" in world.decide("resolve", mode="adopt", count=Count(505), expected=502)
+
+    def test_an_operator_says_with_which_number_a_host_begins(self, world: LedgerWorld) -> None:
+        taken = world.ledger.take_over("first")
+        world.ledger.halt(taken.epoch, "it does not tell")
+        assert world.decide("resolve", mode="adopt", count=NEVER_ASKED, expected=77) == ""
+        assert world.ledger.take_over("next").next_nonce == 77
+
+    def halted_about_one(self, world: LedgerWorld, epoch: int) -> list[Reserved]:
+        operations = self.left_in_doubt(world, epoch, world.record())
+        assert world.ledger.reconcile(world.ledger.take_over("next").epoch, NOTHING).halted
+        return operations
 
     # --------------------------------------------------------------------------------------------- the host's own start
 

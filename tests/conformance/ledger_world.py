@@ -56,6 +56,7 @@ class LedgerWorld(Protocol):
         mode: str | None = None,
         count: Count | None = None,
         epoch: int = 0,
+        expected: int | None = None,
     ) -> str:
         """An operator's decision; gives why it was refused, or an empty text.
 

@@ -101,8 +101,10 @@ class MariaWorld:
         decision_id: str = "",
         count: Count | None = None,
         epoch: int = 0,
+        expected: int | None = None,
     ) -> str:
         act = OperatorAct(HOST, action, "ada", "a test", change_id, mode, decision_id=decision_id, epoch=epoch)
+        act.expected = expected
         told = count or Count(self.shown() or (self.counts()[0] or 0) + 1)
         return run_in_transaction(self.engine, lambda connection: decide(connection, act, told)).refused
 

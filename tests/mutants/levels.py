@@ -84,6 +84,8 @@ MAPPINGS = _tests(
     "real MariaDB, mappings", "tests/integration/session/test_mappings.py", "tests/integration/store/test_mappings.py"
 )
 HOSTS_FILE = _tests("unit tests of the hosts file", "tests/unit/test_hosts_file.py")
+REFUSALS_UNIT = _tests("unit tests of refusals", "tests/unit/oldhost/test_refusal.py")
+KINDS_OF_HOST = _tests("every kind of host", "tests/integration/session/test_kinds_of_host.py")
 UNLISTED = _tests("real MariaDB, unlisted answers", "tests/integration/session/test_unlisted_answers.py")
 FENCING = _tests("real MariaDB, zombies and slow marks", "tests/integration/session/test_fencing.py")
 LEASES = _tests("real MariaDB, leases", "tests/integration/relay/test_shared_poll.py")

@@ -12,6 +12,7 @@ import pytest
 
 from oldhost_sync import driver_choice
 from oldhost_sync.driver_choice import driver_named
+from oldhost_sync.drivers.capabilities import Capabilities, Resets
 from oldhost_sync.drivers.contract import API, InvalidOptions
 from oldhost_sync.drivers.http.driver import HttpDriver
 from oldhost_sync.settings import SettingsError, load_settings
@@ -19,7 +20,8 @@ from oldhost_sync.settings import SettingsError, load_settings
 
 def offered(options: Mapping[str, Any]) -> Any:
     """What an installed package offers."""
-    return SimpleNamespace(api=options.get("api", API), schemes=("tcp", "tls"))
+    can = Capabilities(resets=options.get("resets", Resets.NEVER), modulus=options.get("modulus"))
+    return SimpleNamespace(api=options.get("api", API), schemes=("tcp", "tls"), capabilities=can)
 
 
 def broken(_: Mapping[str, Any]) -> Any:
@@ -49,6 +51,8 @@ def test_an_installed_package_may_offer_a_driver() -> None:
     [
         ("telex", {}, "there is no driver telex: there are broken, frame, http, till"),
         ("broken", {}, "driver broken can't be loaded: ModuleNotFoundError"),
+        ("till", {"resets": Resets.DAY}, r"its numbers begin anew \(resets = day\)"),
+        ("till", {"modulus": 96}, r"its numbers wrap \(modulus = 96\)"),
         ("till", {"api": 7}, "driver till is made for version 7 of the drivers' contract, and this is 1"),
     ],
 )

@@ -38,7 +38,8 @@ class OperatorAct:
 
     The operator says `operator` and `reason`: who and why; `change_id` of a retry, discard or confirm; the entity of a
     flush (none: all); the `mode` of a resolve, and the `epoch` of the halt that was shown (of a halt: that of the
-    session whose send halts; 0: not known). `channel`: how the act arrived, as its sender says; `signature` proves it,
+    session whose send halts; 0: not known), with adopt also the nonce that a host expects which can't be asked.
+    `channel`: how the act arrived, as its sender says; `signature` proves it,
     and the name: only the API has one.
 
     The writer sets the rest, whatever the sender says. `action`: the update's name, or halt. `decision_id` identifies
@@ -54,6 +55,7 @@ class OperatorAct:
     entity_type: str | None = None
     entity_id: str | None = None
     epoch: int = 0
+    expected: int | None = None
     channel: str = ""
     signature: ActSignature | None = None
     decision_id: str = ""
@@ -159,6 +161,6 @@ def _doubt(act: OperatorAct, keys: Sequence[str], now_ms: int) -> str:
 def _digest(act: OperatorAct, signature: ActSignature, key: str) -> str:
     bound = [
         *(_PURPOSE, act.channel, act.host, act.action, act.operator, act.reason),
-        *(act.change_id, act.mode, act.entity_key, act.epoch, signature.signed_at_ms, signature.nonce),
+        *(act.change_id, act.mode, act.entity_key, act.epoch, act.expected, signature.signed_at_ms, signature.nonce),
     ]
     return hmac.new(key.encode(), json.dumps(bound).encode(), hashlib.sha256).hexdigest()

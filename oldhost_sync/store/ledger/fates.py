@@ -210,9 +210,17 @@ class UsedNonce:
         return ChangeResult(ending.change_id, ending.outcome.value, ending.nonce, error, unproven=ending.unproven)
 
 
-def used(row: Any, otherwise: str = UNCONFIRMED, *, shared: bool = False, told: OutcomeTold | None = None) -> UsedNonce:
+def used(
+    row: Any,
+    otherwise: str = UNCONFIRMED,
+    *,
+    shared: bool = False,
+    repeated: bool = False,
+    told: OutcomeTold | None = None,
+) -> UsedNonce:
     """`row`: SENT, its nonce used (`statements.SENT_ROWS`). `otherwise`: why it counts as applied if no answer came.
-    `shared`: another operation had the nonce before, and may have used it. `told`: what OldHost says of it later.
+    `shared`: another operation had the nonce before, and may have used it. `repeated`: each of its sends may have used
+    it. `told`: what OldHost says of it later.
     """
     if told is not None and not shared:
         return _told(row, told)
@@ -221,7 +229,7 @@ def used(row: Any, otherwise: str = UNCONFIRMED, *, shared: bool = False, told: 
             why = f"{UNSURE}its answer was lost, and another operation had nonce {row.nonce}, too"
             return UsedNonce("UNSURE", why, Ending.unsure(row, why))
         return UsedNonce("APPLIED", otherwise, Ending.unconfirmed(row))
-    if row.said_rejects:
+    if row.said_rejects and not (repeated and row.sends > 1):
         ending = Ending.of(row, Outcome.DEAD, nonce=row.nonce, error=row.answer)
         return UsedNonce("FAILED", f"rejected: {row.answer}", ending)
     unsure = f"{UNSURE}{row.answer}"
@@ -418,13 +426,14 @@ def end_used(
     expected: int,
     *,
     otherwise: str = UNCONFIRMED,
+    repeated: bool = False,
     told: OutcomeTold | None = None,
     numbered: bool = False,
 ) -> list[ChangeResult]:
     """Record how an operation in doubt ended whose nonce is used, and how the `others` that had it: their fates.
-    `otherwise` and `told`: as for :func:`used`; `numbered`: as for :func:`record_fate`.
+    `otherwise`, `repeated` and `told`: as for :func:`used`; `numbered`: as for :func:`record_fate`.
     """
-    ended = used(row, otherwise, shared=bool(others), told=told)
+    ended = used(row, otherwise, shared=bool(others), repeated=repeated, told=told)
     completed = connection.exec_driver_sql(sql.COMPLETE_FOUND, (ended.status, shortened(ended.answer), host, row.nonce))
     check(completed.rowcount == 1, f"nonce {row.nonce} was not SENT")
     record_fate(connection, host, ended.ending, numbered=numbered)

@@ -7,7 +7,8 @@ depends on which way they disagree; afterwards the ledger's next nonce is the on
 OldHost is probed first, as its count may have changed since the halt was shown. If it differs from the one that the
 operator was shown, nothing is decided: the operator is shown both and decides again. If OldHost can't be probed (a ban,
 no connection), the decision is stored, and the next session that can probe carries it out under the same condition: so
-one `resolve` is enough to end a halt.
+one `resolve` is enough to end a halt. Of a host of a kind that can't be asked the operator's word is the count: adopt
+says that it has taken what is in doubt, resend that it has not.
 
 - OldHost went back, resend: the operations that it lost are bound again, byte-identical; or they wait again, if there
   are more than SENT_AGAIN_MAX, or the ledger no longer has all of them.
@@ -157,7 +158,12 @@ def resolve(connection: Connection, host: str, ledger: LedgerRow, mode: str, cou
     connection.exec_driver_sql(sql.RELEASE_RESERVED, (host,))
     if ledger.last_applied_nonce is None:
         connection.exec_driver_sql(_END_HALT, (host,))
-        return "the halt is lifted; OldHost was never asked what it expects"
+        if count.nonce is None:
+            return "the halt is lifted; OldHost was never asked what it expects"
+        connection.exec_driver_sql(sql.ADOPT, (count.nonce, count.nonce - 1, "", host))
+        return f"the count begins at nonce {count.nonce}"
+    if count.never:
+        return take_word(connection, host, ledger, mode, count.nonce)
     if count.nonce is None:
         connection.exec_driver_sql(_KEEP_DECISION, (mode, host))
         return _kept(ledger, mode, count)
@@ -167,6 +173,27 @@ def resolve(connection: Connection, host: str, ledger: LedgerRow, mode: str, cou
 def carry_out(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> None:
     """Carry out a decision that waited for a probe. `expected` must pass :func:`objection` first."""
     _follow(connection, host, ledger, expected, ledger.resolve_mode)
+
+
+def take_word(connection: Connection, host: str, ledger: LedgerRow, mode: str, expected: int | None = None) -> str:
+    """The host can't be asked, so the operator's word is its count. `expected`: as the operator says it."""
+    sent = connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()
+    doubtful = [row for row in sent if row.sends or row.answer == sql.CALLED_A_REPLAY]
+    if expected is None:
+        expected = ledger.halted_expected_nonce
+    if expected is None and doubtful:
+        is_used = mode == "adopt" or doubtful[0].answer == sql.CALLED_A_REPLAY
+        expected = doubtful[-1].nonce + 1 if is_used else doubtful[0].nonce
+    if expected is None:
+        connection.exec_driver_sql(_END_HALT, (host,))
+        return "the halt is lifted; nothing is in doubt"
+    if mismatch_of(expected, ledger, sent) is not None:
+        return _follow(connection, host, ledger, expected, mode)
+    connection.exec_driver_sql(_END_HALT, (host,))
+    connection.exec_driver_sql(_FORGET_SAID, (host,))
+    said = _went_forward(connection, host, expected, resend=False)
+    again = connection.exec_driver_sql(_SENT_AGAIN_FROM, (host, expected)).rowcount
+    return f"{said}, {again} are sent again as they were"
 
 
 def are_sent_again(kept: int, highest: int, expected: int) -> bool:

@@ -23,7 +23,17 @@ from oldhost_sync.oldhost.ledger import Answered, Evidence, Reconciled, Reservat
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
 from oldhost_sync.store.errors import StoreError, is_the_values_fault
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.fates import APPLIED, Ending, HasFate, Pauses, add_fate, record_fate, shortened
+from oldhost_sync.store.ledger.fates import (
+    APPLIED,
+    Ending,
+    HasFate,
+    Pauses,
+    add_fate,
+    end_used,
+    others_of,
+    record_fate,
+    shortened,
+)
 from oldhost_sync.store.ledger.reconciliation import THIS_MACHINE, MachineClock, complete_halt, reconcile, take_over
 from oldhost_sync.store.ledger.reservation import (
     CANDIDATES,
@@ -298,6 +308,8 @@ class MariaLedger:
 
     def _record(self, packet: Packet, epoch: int, answered: Answered, *, sending: bool) -> ChangeResult:
         operation, answer = answered.operation, answered.answer
+        if isinstance(answer, Applied) and answer.by_earlier_send:
+            return self._record_used(packet, epoch, operation, sending=sending)
         if isinstance(answer, Applied):
             self._consume(packet, epoch, answered, "APPLIED", APPLIED, sending=sending)
             if answer.names_earlier_than(operation.nonce):
@@ -327,13 +339,28 @@ class MariaLedger:
     def _consume(
         self, packet: Packet, epoch: int, answered: Answered, status: str, answer: str, *, sending: bool
     ) -> None:
-        """Record that the nonce is used up: a compare-and-set that locks the ledger's row, in one statement."""
+        """Record that the nonce is used up, and how the operation ended."""
         nonce = answered.operation.nonce
+        self._use_up(packet, epoch, nonce, sending=sending)
+        values = (status, answered.ago_us, shortened(answer), self._host, nonce, epoch)
+        packet.require(sql.COMPLETE, values, partial(_not_sent, nonce))
+
+    def _record_used(self, packet: Packet, epoch: int, operation: Reserved, *, sending: bool) -> ChangeResult:
+        """An earlier send has used the nonce, whatever was answered to it."""
+        self._use_up(packet, epoch, operation.nonce, sending=sending)
+        packet.run()
+        connection = packet.connection
+        self._uncount(connection, epoch, operation, None)
+        sent = connection.exec_driver_sql(sql.SENT_ROWS, (self._host,)).all()
+        row = next((row for row in sent if row.nonce == operation.nonce), None) or _not_sent(operation.nonce)
+        others, following = others_of(connection, self._host, row), operation.nonce + 1
+        return end_used(connection, self._host, row, others, following, repeated=True, numbered=True)[0]
+
+    def _use_up(self, packet: Packet, epoch: int, nonce: int, *, sending: bool) -> None:
+        """The nonce is used: a compare-and-set that locks the ledger's row, in one statement."""
         statement = sql.LAST_APPLIED_SENDING if sending else sql.LAST_APPLIED
         not_the_next = partial(self._not_the_next, packet.connection, epoch, nonce, sending=sending)
         packet.require(statement, (nonce, self._host, epoch, nonce - 1), not_the_next)
-        values = (status, answered.ago_us, shortened(answer), self._host, nonce, epoch)
-        packet.require(sql.COMPLETE, values, partial(_not_sent, nonce))
 
     def _not_the_next(self, connection: Connection, epoch: int, nonce: int, *, sending: bool) -> NoReturn:
         row = lock_sending(connection, self._host, epoch) if sending else lock(connection, self._host, epoch)

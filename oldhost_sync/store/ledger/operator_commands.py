@@ -196,9 +196,13 @@ def _resolve(connection: Connection, act: OperatorAct, ledger: sql.LedgerRow, co
         return ActRecorded(refused="the ledger is not halted: there is nothing to resolve")
     if act.mode not in {"resend", "adopt"}:
         return ActRecorded(refused="mode must be 'resend' or 'adopt'")
+    if act.expected is not None and not (count.never or ledger.last_applied_nonce is None):
+        return ActRecorded(refused="OldHost itself tells which nonce it expects, so nobody else's word counts")
     if act.epoch and not (ledger.resolved_epoch or 0) <= act.epoch <= ledger.epoch:
         return ActRecorded(refused=OTHER_HALT)
-    changed = "" if count.nonce is None else objection(ledger, count.nonce)
+    if act.expected is not None:
+        count = Count(act.expected, never=True)
+    changed = "" if count.nonce is None or count.never else objection(ledger, count.nonce)
     if changed and count.nonce is not None:
         return ActRecorded(
             refused=f"{changed} Look again, then decide",

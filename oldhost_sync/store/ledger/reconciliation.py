@@ -26,7 +26,7 @@ from oldhost_sync.oldhost.ledger import BOUND_MAX, Evidence, InDoubt, Reconciled
 from oldhost_sync.policy.changes import ChangeResult, PriorityClass
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.fates import end_used, others_of, set_apart, shortened
-from oldhost_sync.store.ledger.halt import carry_out, mismatch_of, objection, show, stale, too_many
+from oldhost_sync.store.ledger.halt import carry_out, mismatch_of, objection, show, stale, take_word, too_many
 from oldhost_sync.store.ledger.statements import lock
 from oldhost_sync.store.outbox.outstanding_changes import as_ref
 
@@ -145,6 +145,9 @@ def _lower_next_nonce(
 
 def reconcile(connection: Connection, host: str, epoch: int, evidence: Evidence, *, final: bool) -> Reconciled:
     ledger = lock(connection, host, epoch)
+    if ledger.halted is not None and ledger.resolve_mode is not None and evidence.expected is None:
+        take_word(connection, host, ledger, ledger.resolve_mode)
+        ledger = lock(connection, host, epoch)
     if ledger.halted is not None and ledger.resolve_mode is not None and evidence.expected is not None:
         why = objection(ledger, evidence.expected) or too_many(ledger, evidence.expected)
         if why and not final:

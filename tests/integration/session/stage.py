@@ -208,6 +208,7 @@ class Stage:
     """OldHost, the database, and processes that come and go."""
 
     driver: Driver = HTTP
+    resent_types: frozenset[str] = frozenset()
 
     def __init__(self, world: MariaWorld, simulator: Simulator, limits: SessionLimits = LIMITS) -> None:
         self.world = world
@@ -242,6 +243,8 @@ class Stage:
             clock=process.clock,
             limits=self.limits,
             heartbeat=lambda: None,
+            capabilities=self.driver.capabilities,
+            resent_types=self.resent_types,
             reply_timeout=process.reply_timeout,
             first_contact=self.first_contact,
             pace=self.pace,

@@ -7,6 +7,7 @@ from tests.mutants.catalogue import (
     doors,
     drivers,
     frames,
+    kinds_of_host,
     ledger,
     mappings,
     odd_hosts,
@@ -30,6 +31,7 @@ MUTANTS = (
     *drivers.MUTANTS,
     *frames.MUTANTS,
     *own_api.MUTANTS,
+    *kinds_of_host.MUTANTS,
     *told.MUTANTS,
     *processes.MUTANTS,
 )

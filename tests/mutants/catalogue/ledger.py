@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "a nonce that two operations had proves the last one applied",
-        (Patch(FATES, "ended = used(row, otherwise, shared=bool(others), told=told)", "ended = used(row, otherwise, told=told)"),),
+        (Patch(FATES, "shared=bool(others), repeated=repeated", "repeated=repeated"),),
         levels=(APART,),
     ),
     Mutant(
@@ -85,12 +85,12 @@ MUTANTS = (
     ),
     Mutant(
         "an unsure answer counts as a rejection",
-        (Patch(FATES, "if row.said_rejects:", "if True:"),),
+        (Patch(FATES, "if row.said_rejects and not (repeated and row.sends > 1):", "if True:"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
         "a rejection of a form that we don't know counts as unsure",
-        (Patch(FATES, "if row.said_rejects:", "if False:"),),
+        (Patch(FATES, "if row.said_rejects and not (repeated and row.sends > 1):", "if False:"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(

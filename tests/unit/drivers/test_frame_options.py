@@ -9,6 +9,7 @@ import pytest
 from oldhost_sync.driver_choice import driver_named
 from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, RejectionUses, Repeats, Resets
 from oldhost_sync.drivers.contract import InvalidOptions
+from oldhost_sync.drivers.frame.driver import make_driver
 
 
 def test_without_options_nothing_is_claimed() -> None:
@@ -28,7 +29,7 @@ def test_each_claim_is_an_option() -> None:
         "modulus": 96,
         "lowest": 32,
     }
-    assert driver_named("frame", options).capabilities == Capabilities(
+    assert make_driver(options).capabilities == Capabilities(
         expected=Expects.APPLIED,
         outcome=AskedOutcomes.BY_ID,
         repeated=Repeats.LAST_ANSWER,

@@ -1,0 +1,294 @@
+"""Every kind of host after an ambiguous end: a process killed at any call, an answer that is lost, late or can't be
+read. Each operation is done exactly once, or a halt names the one that an operator has to decide about.
+
+The ledger is the simulation's, which keeps the suite that MariaDB's keeps; the host is the simulator, over sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from sqlalchemy.engine import Engine
+
+from oldhost_simulator.behaviour import Behaviour
+from oldhost_simulator.simulator import Config, Simulator
+from oldhost_sync.driver_kit.memory_database import MemoryDatabase, PlainEngine
+from oldhost_sync.drivers.ambiguity import plan
+from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, RejectionUses, Repeats
+from oldhost_sync.drivers.frame.driver import FrameDriver
+from oldhost_sync.oldhost.recovery import NO_FIRST_NUMBER, Opened
+from oldhost_sync.oldhost.refusals import ConnectionPace
+from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed
+from tests.conformance.maria_world import MariaWorld
+from tests.conformance.test_simulated_ledger import Clock
+from tests.integration.session.stage import LIMITS, Process, ProcessDied, Stage, outcomes, send
+
+FIRST_NUMBER = 501
+WHEN = ("before", "after")
+# Until a session is open. The host needs a moment to notice that the last connection is gone.
+OPENINGS_MAX = 20
+# What becomes of an operation or of its answer on the way.
+LOSSES: dict[str, dict[str, Any]] = {
+    "drop_before": {},
+    "drop_after": {},
+    "apply_late": {"delay_ms": 20},
+    "cut_reply": {},
+    "garbage": {},
+    "swallow": {},
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of host; its driver claims what it does. `tells_rejections`: an answer that is lost is found out, too."""
+
+    expected: str = "never"
+    outcome: str = "never"
+    repeated: str = "punished"
+    rejection_uses: str = "says"
+    tells_rejections: bool = True
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def behaviour(self) -> Behaviour:
+        claims: Any = {name: getattr(self, name) for name in ("expected", "outcome", "repeated", "rejection_uses")}
+        return Behaviour(**claims, **self.more)
+
+    @property
+    def driver(self) -> FrameDriver:
+        claims = Capabilities(
+            expected=Expects(self.expected),
+            outcome=AskedOutcomes(self.outcome),
+            repeated=Repeats(self.repeated),
+            rejection_uses=RejectionUses(self.rejection_uses),
+        )
+        return FrameDriver(claims)
+
+
+KINDS = {
+    "expected proves applied": Kind(expected="applied", rejection_uses="no"),
+    "expected proves used": Kind(expected="used", tells_rejections=False),
+    "expected and outcome by number": Kind(expected="used", outcome="by_number"),
+    "expected and last outcome": Kind(expected="used", outcome="last", tells_rejections=False),
+    "outcome by number": Kind(outcome="by_number"),
+    "outcome by id": Kind(outcome="by_id"),
+    "outcome by id, rejections use none": Kind(outcome="by_id", rejection_uses="no"),
+    "last outcome": Kind(outcome="last"),
+    "last answer": Kind(repeated="last_answer"),
+    "refuses": Kind(repeated="refused", tells_rejections=False),
+    "nothing": Kind(repeated="done_twice", tells_rejections=False),
+}
+
+
+class KindStage(Stage):
+    """`operator`: decides about halts by what the host has; how often is counted."""
+
+    def __init__(self, world: MariaWorld, host: Simulator, kind: Kind) -> None:
+        super().__init__(world, host)
+        self.kind, self.driver = kind, kind.driver
+        self.decided = 0
+
+    def opening(self, process: Process | None = None) -> Opened:
+        seen: list[Any] = []
+        while True:
+            outcome = self.open(process)
+            if isinstance(outcome, Opened):
+                return outcome
+            seen.append(outcome)
+            assert len(seen) < OPENINGS_MAX, seen
+            if isinstance(outcome, OpeningPostponed):
+                assert outcome.reason in {"settle", "ban", "connection", "in-use"}, outcome
+                self.pace = ConnectionPace()
+                if outcome.reason in {"settle", "ban"}:
+                    self.world.age(outcome.wait_ms / 1000)
+            else:
+                self.decide(outcome)
+
+    def decide(self, halt: OpeningHalted) -> None:
+        """The operator looks whether the host has the operation that the halt names."""
+        assert "nobody can say whether OldHost took change" in halt.message, halt
+        self.decided += 1
+        change_id = int(halt.message.split("took change ")[1].split()[0])
+        entries = self.simulator.control(lambda controls: controls.journal(0))
+        is_used = any(
+            one.expected_nonce > one.nonce and (one.body or {}).get("event_id") == change_id for one in entries
+        )
+        count = self.begin(Process()).count()
+        assert self.world.decide("resolve", mode="adopt" if is_used else "resend", count=count) == ""
+
+    def finish(self, ids: list[int]) -> None:
+        """What the writer does after a worker died: open, send what is bound, then what waits."""
+        rounds = 0
+        while waiting := [fate for fate in self.world.ledger.fates(ids) if fate.outcome in {"WAITING", "BOUND"}]:
+            rounds += 1
+            assert rounds < OPENINGS_MAX, waiting
+            self.rest()  # of what was set apart
+            opened = self.opening()
+            bound = [ref[0] for ref in opened.event.bound]
+            todo = [fate.change_id for fate in waiting if fate.change_id not in bound]
+            send(opened.session, bound + todo)
+            opened.session.close("next")
+
+    def check(self, ids: list[int], rejected: int) -> None:
+        """Each operation was applied exactly once, but the one that the host rejects."""
+        entries = self.simulator.control(lambda controls: controls.journal(0))
+        applied = [(one.body or {})["event_id"] for one in entries if one.outcome == "applied"]
+        assert sorted(applied) == [change_id for change_id in ids if change_id != rejected]
+        used = [one.nonce for one in entries if one.expected_nonce > one.nonce]
+        assert used == list(range(FIRST_NUMBER, FIRST_NUMBER + len(used)))
+        fates = dict(zip(ids, outcomes(self.world.ledger.fates(ids)), strict=True))
+        lost = not self.kind.tells_rejections or self.decided
+        assert fates.pop(rejected) in ({"DEAD", "APPLIED"} if lost else {"DEAD"})
+        assert set(fates.values()) == {"APPLIED"}
+        proven = [fate.change_id for fate in self.world.ledger.fates(ids) if not fate.unproven]
+        assert proven == ids or lost
+        stats = self.stats()
+        assert stats["gaps"] == 0
+        assert stats["replays"] == 0 or self.kind.repeated == "refused"
+        assert not self.decided or not (plan(self.driver.capabilities).asks or self.kind.repeated != "done_twice")
+
+
+@contextlib.contextmanager
+def staged(kind: Kind) -> Iterator[KindStage]:
+    config = Config(latency_ms=0, ban_seconds=900, first_nonce=FIRST_NUMBER, dialect="frame", behaviour=kind.behaviour)
+    database = MemoryDatabase(Clock())
+    with Simulator(config) as host:
+        stage = KindStage(MariaWorld(cast("Engine", PlainEngine(database)), LIMITS.settle_seconds), host, kind)
+        yield stage
+        stage.close()
+    database.raw.close()
+
+
+def prepare(stage: KindStage) -> list[int]:
+    stage.fault("reject", rule={"entity_id": "u1"}, next=3)
+    return [stage.world.record(f"u{number}", payload={"n": number}) for number in range(4)]
+
+
+def scenario(stage: KindStage, ids: list[int], process: Process) -> None:
+    opened = stage.open(process)
+    if isinstance(opened, Opened):
+        send(opened.session, ids)
+        opened.session.close("over")
+
+
+def calls_of(kind: Kind) -> list[str]:
+    process = Process()
+    with staged(kind) as stage:
+        ids = prepare(stage)
+        scenario(stage, ids, process)
+        stage.finish(ids)
+        stage.check(ids, ids[1])
+    return effects(process)
+
+
+def effects(process: Process) -> list[str]:
+    """Its calls without the looks for an answer: how many those are depends on how long things take."""
+    return [call for call in process.calls if call != "await_answer"]
+
+
+def killed_at(number: int, when: str) -> Process:
+    process = Process()
+
+    def hook(call: str, seen: str) -> None:
+        if seen == when and len(effects(process)) == number:
+            process.die()
+
+    process.hook = hook
+    return process
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("name", KINDS)
+def test_a_process_killed_at_any_call_loses_and_doubles_nothing(
+    subtests: pytest.Subtests, name: str, when: str
+) -> None:
+    kind = KINDS[name]
+    for number, call in enumerate(calls_of(kind), start=1):
+        with subtests.test(f"{when} call {number}, {call}"), staged(kind) as stage:
+            ids = prepare(stage)
+            process = killed_at(number, when)
+            with contextlib.suppress(ProcessDied):
+                scenario(stage, ids, process)
+            assert process.dead
+            stage.finish(ids)
+            stage.check(ids, ids[1])
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", KINDS)
+def test_an_answer_that_is_lost_loses_and_doubles_nothing(subtests: pytest.Subtests, name: str, loss: str) -> None:
+    """Each operation's, the rejected one's, too; and once more that of its second send."""
+    kind = KINDS[name]
+    for entity, times in ((entity, times) for entity in ("u0", "u1", "u3") for times in (1, 2)):
+        with subtests.test(f"{loss} of {entity}, {times} times"), staged(kind) as stage:
+            ids = prepare(stage)
+            stage.fault(loss, rule={"entity_id": entity}, next=times, **LOSSES[loss])
+            scenario(stage, ids, Process())
+            stage.finish(ids)
+            stage.check(ids, ids[1])
+
+
+def test_what_a_host_would_repeat_is_decided_by_an_operator_after_its_restart() -> None:
+    """Its last answer was in its memory only."""
+    with staged(KINDS["last answer"]) as stage:
+        (one,) = (stage.world.record("u0"),)
+        stage.fault("drop_after", next=1)
+        scenario(stage, [one], Process())
+        stage.control(lambda controls: controls.restart({}))
+        opened = stage.open()
+        while isinstance(opened, OpeningPostponed):
+            stage.world.age(opened.wait_ms / 1000)
+            opened = stage.open()
+        assert isinstance(opened, OpeningHalted)
+        assert f"took change {one}" in opened.message
+        assert "was restarted since" in opened.message
+        stage.decide(opened)
+        stage.finish([one])
+        assert stage.applied_ids() == [one]
+        stage.check_clean()
+
+
+@pytest.mark.parametrize(("entity_event", "is_resent"), [("unit_status_changed", True), ("booking_created", False)])
+def test_a_type_that_may_be_sent_twice_needs_no_operator(entity_event: str, is_resent: bool) -> None:
+    with staged(KINDS["nothing"]) as stage:
+        stage.resent_types = frozenset({entity_event})
+        one = stage.world.record("u0", entity_event, {"status": "Clean"})
+        stage.fault("drop_before", next=1)
+        scenario(stage, [one], Process())
+        stage.finish([one])
+        assert stage.decided == (0 if is_resent else 1)
+        assert stage.applied_ids() == [one]
+
+
+def test_a_host_that_went_back_halts_at_the_first_gap() -> None:
+    """It can't be asked for its count, so nothing else would show that."""
+    with staged(KINDS["outcome by id"]) as stage:
+        ids = prepare(stage)
+        stage.fault("reject", next=0)
+        scenario(stage, ids[:1], Process())
+        stage.control(lambda controls: controls.restore({"expected_nonce": FIRST_NUMBER}))
+        scenario(stage, ids[2:3], Process())
+        halted = stage.open()
+        assert isinstance(halted, OpeningHalted)
+        assert f"OldHost expects nonce {FIRST_NUMBER}, and our next one is {FIRST_NUMBER + 1}" in halted.message
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.expected == "never"])
+def test_a_host_that_tells_no_first_number_halts_until_an_operator_does(name: str) -> None:
+    kind = KINDS[name]
+    silent = Kind(kind.expected, kind.outcome, kind.repeated, kind.rejection_uses, more={"logon_expected": False})
+    with staged(silent) as stage:
+        ids = prepare(stage)
+        halted = stage.open()
+        if kind.outcome == "last":
+            assert isinstance(halted, Opened)
+            return
+        assert isinstance(halted, OpeningHalted)
+        assert halted.message == NO_FIRST_NUMBER
+        assert stage.world.decide("resolve", mode="adopt", expected=FIRST_NUMBER) == ""
+        stage.finish(ids)
+        stage.check(ids, ids[1])
