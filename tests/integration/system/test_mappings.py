@@ -60,6 +60,7 @@ def install(product: Product) -> Iterator[Callable[[HostMapping], None]]:
     engine.dispose()
 
 
+@pytest.mark.timeout(240)
 def test_a_mapping_that_changes_under_load_leaves_bound_bytes_and_a_resync_brings_the_new_form(
     product: Product, north: Simulator, install: Callable[[HostMapping], None]
 ) -> None:
