@@ -22,7 +22,7 @@ from oldhost_sync.driver_kit.measurement import Bodies, HostMeasurement, NoCount
 from oldhost_sync.drivers.contract import Driver
 from oldhost_sync.drivers.mapping import OLDHOST, ChangeContent, HostMapping, NotMapped
 from oldhost_sync.environment import settings
-from oldhost_sync.host_settings import FILES, HostSettings
+from oldhost_sync.host_settings import PATHS, HostSettings
 from oldhost_sync.oldhost.address import SHAPE, parse_address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import HostError, NoAccess, NoConnection, Silent
@@ -135,7 +135,7 @@ def _host(url: str | None, name: str | None, options: list[str] | None) -> _Host
     own = config.of_host(config.host)
     given: dict[str, Any] = {}
     if url is not None and url != own.url:
-        given |= {"url": url, "proxy": None, **dict.fromkeys(FILES)}
+        given |= {"url": url, "proxy": None, **dict.fromkeys(name for name in PATHS if name != "mapping_file")}
     if name is not None:
         given |= {"driver": name, "options": {}}
     if options:

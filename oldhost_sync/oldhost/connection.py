@@ -16,18 +16,21 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from oldhost_sync.drivers.claims import undeclared
-from oldhost_sync.drivers.contract import LOCAL, Driver, Garbled, Peer, Wire
+from oldhost_sync.drivers.contract import LOCAL, NOT_SHOWN, Driver, Garbled, Peer, Wire
 from oldhost_sync.drivers.events import (
     Closing,
     ConnectionEnd,
     End,
     Event,
+    Malformed,
     NoService,
+    OutcomeTold,
     Ready,
+    Rejected,
     Reply,
     Unlisted,
     Working,
@@ -159,6 +162,7 @@ class OldHostConnection:
         self._socket: socket.socket | None = sock
         self._clock = clock
         self.wire = driver.wire(peer)
+        self._peer = peer
         self.ready = Ready()
         self._capabilities = driver.capabilities
         self._speaks_unasked = driver.capabilities.speaks_unasked
@@ -330,14 +334,14 @@ class OldHostConnection:
         return False
 
     def _read(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat) -> Reply:
-        received = 0
+        heard = b""
         while True:
             self._wait(sock, wait, while_waiting, writing=False)
-            data = self._received(sock, begun=received > 0)
+            data = self._received(sock, begun=bool(heard))
             if data is None:
                 continue
-            received += len(data)
-            if received > self._answer_bytes_max:
+            heard += data
+            if len(heard) > self._answer_bytes_max:
                 raise Unreadable(f"the answer can't be read: it is longer than {self._answer_bytes_max} bytes")
             wait.quiet_until = math.inf
             events = self._events(data)
@@ -345,9 +349,21 @@ class OldHostConnection:
                 if isinstance(event, Write):
                     self._write(sock, event.data, wait, while_waiting)
             if (reply := _reply(events, self.wire)) is not None:
-                return reply
+                return self._without_secrets(reply, heard)
             if not data:
                 raise Unreadable("the answer can't be read: closed before it was complete")
+
+    def _without_secrets(self, reply: Reply, heard: bytes) -> Reply:
+        """Some hosts repeat a request in their answer; what they said is recorded and shown, but not with our secrets.
+        What is shown of it may have only a part of one, or spell it in another way, so both are looked at.
+        """
+        event, said = reply.event, reply.said
+        reason = event.reason if isinstance(event, Rejected | Malformed | OutcomeTold) else ""
+        if not (reason or said) or not any(map(self._peer.echoes_secret, (heard, reason.encode()))):
+            return reply
+        if isinstance(event, Rejected | Malformed | OutcomeTold):
+            event = replace(event, reason=NOT_SHOWN)
+        return Reply(event, reply.ending, said and replace(said, words=NOT_SHOWN))
 
     def _received(self, sock: socket.socket, *, begun: bool) -> bytes | None:
         """The next bytes; empty: the end; None: there are none yet. `begun`: some of the answer were here before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from http import HTTPStatus
 
-from oldhost_sync.drivers.contract import LOCAL, NOT_SHOWN, Peer
+from oldhost_sync.drivers.contract import LOCAL, Peer
 from oldhost_sync.drivers.events import (
     Ambiguous,
     Answer,
@@ -87,9 +87,6 @@ class HttpWire:
         answer = told_by_header(read, response.seconds_asked)
         if not isinstance(answer, Applied | Rejected | Malformed):
             self.said = self._answers.said_by(response.status, response.body, nonce)
-        if not isinstance(answer, Applied) and self._peer.echoes_secret(response.body):
-            self.said = self.said and replace(self.said, words=NOT_SHOWN)
-            answer = replace(answer, reason=NOT_SHOWN) if isinstance(answer, Rejected | Malformed) else answer
         if isinstance(answer, Unlisted):
             says_yes = response.status in DONE and not response.body.strip()
             return replace(answer, says_yes=says_yes, refuses=no_service(response) if meets_all(response) else None)

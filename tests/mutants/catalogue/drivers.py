@@ -27,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         "an answer has no limit",
-        (Patch(CONNECTION, "if received > self._answer_bytes_max:", "if False:"),),
+        (Patch(CONNECTION, "if len(heard) > self._answer_bytes_max:", "if False:"),),
         levels=(DRIVERS,),
     ),
     Mutant(

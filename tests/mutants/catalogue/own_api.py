@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import HTTP_OPTIONS, MAPPING_UNIT, UNITS_HOST
+from tests.mutants.levels import DRIVERS, HTTP_OPTIONS, MAPPING_UNIT, UNITS_HOST
 from tests.mutants.mutant import Mutant, Patch
 
 OPTIONS = "oldhost_sync/drivers/http/options.py"
@@ -68,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         "the host's words with our credentials are shown",
-        (Patch("oldhost_sync/drivers/http/wire.py", "if not isinstance(answer, Applied) and self._peer.echoes_secret(response.body):", "if False:"),),
-        levels=(HTTP_OPTIONS,),
+        (Patch("oldhost_sync/oldhost/connection.py", "                return self._without_secrets(reply, heard)\n", "                return reply\n"),),
+        levels=(DRIVERS,),
     ),
 )  # fmt: skip

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import tomllib
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -361,21 +360,6 @@ def test_no_answer_without_our_number_is_an_apply(status: int, body: Any) -> Non
     read = answered(status, json.dumps(body))
     if isinstance(read, Applied):
         assert (status in {200, 201}, body["ok"] is True, body["seq"]) == (True, True, 501)
-
-
-@pytest.mark.parametrize("options", ["", ANSWERS])
-@pytest.mark.parametrize("secret", ["the-signing-key", "d3JpdGVyOmh1bnRlcjItaHVudGVyMg==", "hunter2-hunter2"])
-def test_words_of_the_host_that_have_a_secret_of_ours_are_not_shown(options: str, secret: str) -> None:
-    peer = replace(PEER, authorization="Basic d3JpdGVyOmh1bnRlcjItaHVudGVyMg==", sign_key=b"the-signing-key")
-    wire = driver(options).wire(peer)
-    for status, body in (
-        (500, f"<pre>{secret}</pre>"),
-        (422, f'{{"error": "rejected", "reason": "{secret}"}}'),
-        (400, f'{{"error": "malformed", "reason": "{secret}"}}'),
-    ):
-        wire.operation(501, b"{}", 0)
-        assert secret not in f"{heard(wire, status, body)}{wire.said}"
-    assert "hunter2" not in repr(peer)
 
 
 def test_the_pages_example_can_be_used_and_it_lists_every_answer() -> None:

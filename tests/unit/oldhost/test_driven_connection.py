@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from oldhost_sync.drivers.capabilities import Capabilities, Expects
-from oldhost_sync.drivers.contract import API, Garbled, Peer, Wire
+from oldhost_sync.drivers.contract import API, LOCAL, NOT_SHOWN, Garbled, Peer, Wire
 from oldhost_sync.drivers.events import (
     Applied,
     Busy,
@@ -18,8 +19,10 @@ from oldhost_sync.drivers.events import (
     Event,
     Expected,
     Ready,
+    Rejected,
     Reply,
     Said,
+    Unlisted,
     Working,
     Write,
 )
@@ -64,10 +67,19 @@ class LineWire:
 
     def feed(self, data: bytes) -> list[Event]:
         *lines, self._rest = (self._rest + data).split(b"\n")
+        if lines and lines[0].startswith(b"no"):
+            return self.refused(lines[0].decode())
         try:
             return [event for line in lines for event in EVENTS[line]]
         except KeyError:
             raise Garbled("no such line") from None
+
+    def refused(self, line: str) -> list[Event]:
+        """As some drivers do, it keeps the beginning of what was said."""
+        if line.startswith("nobody"):
+            self.said = Said("code 0", line[:20])
+            return [Unlisted("not listed")]
+        return [Rejected(json.loads(line.removeprefix("no ")), consumed=True)]
 
     def end(self) -> list[Event]:
         raise Garbled("the end")
@@ -88,14 +100,14 @@ class LineDriver:
 class Host:
     """`now`: the connection's clock, which stands still."""
 
-    def __init__(self, driver: LineDriver) -> None:
+    def __init__(self, driver: LineDriver, peer: Peer = LOCAL) -> None:
         self.now = 0.0
         listener = socket.create_server(("127.0.0.1", 0))
         ours = socket.create_connection(listener.getsockname())
         self.theirs, _ = listener.accept()
         listener.close()
         self.theirs.settimeout(5)
-        self.connection = OldHostConnection(ours, lambda: self.now, driver)
+        self.connection = OldHostConnection(ours, lambda: self.now, driver, peer)
 
     def says(self, line: bytes) -> None:
         self.theirs.sendall(line + b"\n")
@@ -220,3 +232,26 @@ def test_in_the_middle_of_an_exchange_nobody_says_good_bye(host: Host) -> None:
     host.connection.close()
     assert host.hears() == b"do 7\n"
     assert host.hears() == b""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'no "the-signing-key is wrong"',
+        b'no "hunter2\\u002dhunter2"',
+        b"nobody is d3JpdGVyOmh1bnRlcjItaHVudGVyMg== here",
+    ],
+)
+def test_what_the_host_says_with_a_secret_of_ours_in_it_is_not_shown(line: bytes) -> None:
+    host = Host(LineDriver(), Peer("h", "", "Basic d3JpdGVyOmh1bnRlcjItaHVudGVyMg==", b"the-signing-key"))
+    host.says(line)
+    reply = host.ask()
+    assert NOT_SHOWN in {getattr(reply.event, "reason", ""), reply.said and reply.said.words}
+    assert not any(part in str(reply) for part in ("signing", "hunter2", "d3Jp"))
+    host.connection.close()
+    host.theirs.close()
+
+
+def test_what_the_host_says_without_a_secret_of_ours_is_shown(host: Host) -> None:
+    host.says(b'no "the room is taken"')
+    assert host.ask().event == Rejected("the room is taken", consumed=True)
