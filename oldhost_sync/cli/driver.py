@@ -104,8 +104,9 @@ def measure(
         raise CliError(f"{host.authority} can't be measured: {error}.") from error
     lines = [(f.verdict, f.subject, f.claim, f.found) for f in found.findings]
     console().print(rows("", ("", "what", "the driver claims", "found"), lines))
-    table = hosts_table(host.name, host.url, host.driver_name, host.driver.capabilities, found)
-    options = " ".join(["oldhost-sync simulator", *simulator_options(found)])
+    can = host.driver.capabilities
+    table = hosts_table(host.name, host.url, host.driver_name, can, found)
+    options = " ".join(["oldhost-sync simulator", *simulator_options(host.driver_name, can, found)])
     console().print(f"\n{table}\n{options}", soft_wrap=True)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

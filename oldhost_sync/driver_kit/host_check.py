@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from oldhost_sync.drivers.ambiguity import plan
 from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects
 from oldhost_sync.drivers.contract import Driver
 from oldhost_sync.drivers.events import (
@@ -133,6 +134,7 @@ def _findings(can: Capabilities, first: Visit, second: Visit | None) -> Iterator
         ("a rejection", f"uses its number: {can.rejection_uses}"),
         ("a number that is too high", "is refused" if can.gapless else "is taken"),
         ("numbers", _numbers(can)),
+        ("an operation whose answer is lost", f"is decided by this: {plan(can).row}"),
     ):
         yield ClaimFinding(subject, claim, "only a write shows it", Verdict.OPEN)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from oldhost_sync.driver_kit.host_check import Verdict
 from oldhost_sync.driver_kit.measurement import Measured
-from oldhost_sync.drivers.capabilities import Capabilities
+from oldhost_sync.drivers.capabilities import OLDHOST, Capabilities
 from oldhost_sync.host_settings import SEND_WITHIN_SECONDS, SETTLE_MARGIN_SECONDS
 
 # A host is slower on a bad day than while it is measured.
@@ -45,12 +45,20 @@ def _table(name: str, url: str, driver: str, claimed: Capabilities, found: Measu
             yield f"# {claim} was seen to be {seen}, and {getattr(claimed, claim)} is claimed"
 
 
-def simulator_options(found: Measured) -> list[str]:
-    """Of `oldhost-sync simulator`."""
+def simulator_options(driver: str, claimed: Capabilities, found: Measured) -> list[str]:
+    """Of `oldhost-sync simulator`: what differs from OldHost, as it was seen, or else as it is claimed."""
     median = statistics.median(found.operations_ms or [0.0])
     jitter = min(median, max(found.operations_ms, default=median) - median)
-    ban = [] if not found.ban_seconds else ["--ban-seconds", f"{math.ceil(found.ban_seconds)}"]
-    return ["--latency-ms", f"{median:.0f}", "--jitter-ms", f"{jitter:.0f}", *ban]
+    options = ["--latency-ms", f"{median:.0f}", "--jitter-ms", f"{jitter:.0f}"]
+    options += ["--ban-seconds", f"{math.ceil(found.ban_seconds)}"] if found.ban_seconds else []
+    options += ["--dialect", "frame"] if driver == "frame" else []
+    for claim in ("expected", "outcome", "repeated", "rejection_uses", "modulus", "lowest"):
+        value = _seen(found).get(claim, getattr(claimed, claim))
+        if value != getattr(OLDHOST, claim):
+            options += [f"--{claim.replace('_', '-')}", str(value)]
+    options += ["--first-nonce", str(claimed.lowest)] if claimed.lowest else []
+    is_gapless = claimed.gapless if found.gapless is None else found.gapless
+    return options if is_gapless else [*options, "--takes-gaps"]
 
 
 def _seen(found: Measured) -> dict[str, str]:

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from oldhost_simulator.admin import Controls
+from oldhost_simulator.process import config_of, parser
 from oldhost_simulator.simulator import Config, Simulator
 from oldhost_sync.driver_kit.host_check import ClaimFinding, Verdict, Way, check_host
 from oldhost_sync.driver_kit.host_profile import hosts_table, simulator_options
 from oldhost_sync.driver_kit.measurement import Bodies, HostMeasurement, Measured
+from oldhost_sync.drivers.capabilities import OLDHOST as OLDHOST_CAN
 from oldhost_sync.drivers.capabilities import Expects, RejectionUses, Repeats
 from oldhost_sync.drivers.contract import Driver
 from oldhost_sync.drivers.http.driver import HttpDriver
@@ -101,9 +103,15 @@ def test_a_claim_that_the_host_does_not_keep_is_wrong_and_a_comment_of_its_setti
     assert host.settle_seconds >= 1 + host.request_timeout_seconds + 2
 
 
-def test_a_simulator_like_the_host_has_its_latency_and_its_ban() -> None:
+def test_a_simulator_like_the_host_has_its_latency_and_its_ban_and_does_what_it_does() -> None:
     found = Measured(operations_ms=[40.0, 50.0, 90.0], ban_seconds=29.5)
-    assert simulator_options(found) == ["--latency-ms", "50", "--jitter-ms", "40", "--ban-seconds", "30"]
+    options = ["--latency-ms", "50", "--jitter-ms", "40", "--ban-seconds", "30"]
+    assert simulator_options("http", OLDHOST_CAN, found) == options
+    found = replace(found, ban_seconds=None, repeated=Repeats.REFUSED, gapless=False)
+    options = simulator_options("frame", replace(OLDHOST_CAN, modulus=128, lowest=32), found)
+    config_of(parser().parse_args(options))
+    told = "--dialect frame --repeated refused --modulus 128 --lowest 32 --first-nonce 32 --takes-gaps"
+    assert " ".join(options[4:]) == told
 
 
 def test_a_host_that_can_not_be_asked_is_not_measured(simulator: Simulator) -> None:
