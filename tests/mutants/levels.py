@@ -50,6 +50,7 @@ STACK = _tests("unit tests of the stack", "tests/unit/stack")
 CONFORMANCE = _tests("ledger conformance", "tests/conformance/test_simulated_ledger.py")
 CONDITIONS = _tests("unit tests of conditions", "tests/unit/policy/test_conditions.py")
 NO_RELAY = _tests("real MariaDB, no relay", "tests/integration/store/test_relay_watch.py")
+DEADLOCKS = _tests("real MariaDB, deadlocks", "tests/integration/store/test_mariadb_facts.py", "-k", "deadlock")
 PACKETS = _tests(
     "real MariaDB, packets",
     "tests/integration/store/test_packet.py",

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import ACCOUNT, ALERTS, CONFORMANCE, ENDED_WORKERS, FOREIGN_LOCKS, OUTBOX, PACKETS, SIMULATION
+from tests.mutants.levels import (
+    ACCOUNT,
+    ALERTS,
+    CONFORMANCE,
+    DEADLOCKS,
+    ENDED_WORKERS,
+    FOREIGN_LOCKS,
+    OUTBOX,
+    PACKETS,
+    SIMULATION,
+)
 from tests.mutants.mutant import Mutant, Patch
 
 ENGINE, PACKET = "oldhost_sync/store/engine.py", "oldhost_sync/store/packet.py"
@@ -70,7 +80,7 @@ MUTANTS = (
                 "def _commit(connection: Connection) -> None:\n",
             ),
         ),
-        seeds=300,
+        levels=(DEADLOCKS,),
     ),
     Mutant(
         "SYNCED while a change waits",
