@@ -85,7 +85,7 @@ def test_refused_credentials_of_the_proxy_are_named_and_no_secret_is_told(
         asked = [f"/api/hosts/{UNITS}/{path}" if path != "hosts" else "/api/hosts" for path in paths]
         return "".join(str(product.api.call("GET", path)) for path in asked)
 
-    product.wait_for("the reason in the status", lambda: f"the proxy {proxy.address.authority} refuses" in told(), 60)
+    product.wait_for("the reason in the status", lambda: f"the proxy {proxy.address.authority} refuses" in told(), 120)
     assert host.requests == []
 
     async def history(client: object) -> str:
