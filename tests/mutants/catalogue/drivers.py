@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import DRIVER_KIT, DRIVERS, UNIT
+from tests.mutants.levels import CONFORMANCE, DRIVER_KIT, DRIVERS, UNIT
 from tests.mutants.mutant import Mutant, Patch
 
 CONNECTION = "oldhost_sync/oldhost/connection.py"
@@ -122,6 +122,21 @@ MUTANTS = (
     Mutant(
         "the kit reads only a driver's first module",
         (Patch(PURITY, "                    waiting.append(imported)\n", "                    pass\n"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the very first session forgets in which of the host's starts it began",
+        (Patch("oldhost_sync/store/ledger/maria_ledger.py", "(expected, expected - 1, incarnation, self._host)", '(expected, expected - 1, "", self._host)'),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "the kit takes an operation that is done twice for right",
+        (Patch("oldhost_sync/driver_kit/session_tests.py", "rested.done.count(body) > 1]", "rested.done.count(body) > 9]"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "a process of the kit's is never killed",
+        (Patch("oldhost_sync/driver_kit/virtual_host.py", "self.steps == self._kill_at", "self.steps < 0"),),
         levels=(DRIVER_KIT,),
     ),
 )  # fmt: skip

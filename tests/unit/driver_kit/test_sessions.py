@@ -75,3 +75,8 @@ KINDS = [each for name, each in list(globals().items()) if name.startswith("Test
 
 def test_each_row_of_the_table_has_a_host() -> None:
     assert len({plan(kind.driver.capabilities) for kind in KINDS}) == 8
+
+
+def test_a_process_is_killed_at_its_step_and_its_successor_ends_what_it_left() -> None:
+    rested = TestHttp()._rested(kill_at=10)
+    assert (rested.steps, rested.outcomes) == (10, ("APPLIED",) * 3)
