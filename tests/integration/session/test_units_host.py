@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from oldhost_sync.drivers.capabilities import Expects
+from oldhost_sync.drivers.contract import Driver
 from oldhost_sync.drivers.http.driver import make_driver
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.mapping_file import read_mapping
@@ -32,7 +34,7 @@ STATUS = "unit_status_changed"
 
 class UnitsStage(ForeignStage):
     host: UnitsHost
-    driver = make_driver(tomllib.loads(OPTIONS))
+    driver: Driver = make_driver(tomllib.loads(OPTIONS))
 
 
 @pytest.fixture
@@ -170,3 +172,15 @@ def test_a_key_that_can_not_be_read_is_named_and_nothing_is_sent_unsigned(stage:
     assert (outcome.reason, "sign.key" in outcome.message) == ("credentials", True)
     assert stage.host.requests == []
     stage.access.sign_key.write_bytes(KEY)
+
+
+def test_a_host_that_can_not_be_asked_is_not_asked_what_a_rejection_did(stage: UnitsStage) -> None:
+    stage.session().close("its count is known")
+    lines = [line for line in OPTIONS.splitlines() if "question" not in line and 'is = "expected"' not in line]
+    stage.driver = make_driver(tomllib.loads("\n".join(lines)) | {"rejection_uses": "says"})
+    assert stage.driver.capabilities.expected is Expects.NEVER
+    asked = len(stage.host.requests)
+    stage.host.operations.append(Answer(422, {"ok": False, "why": "no"}, effect=Effect.REJECTS))
+    assert outcomes(send(stage.session(), [status(stage, "u1"), status(stage, "u2")])) == ["DEAD", "APPLIED"]
+    assert all(request.is_operation for request in stage.host.requests[asked:])
+    stage.check_clean()
