@@ -138,7 +138,7 @@ class FiscalDriver:
         rejection_uses=RejectionUses.YES,
         gapless=False,
         modulus=MODULUS,
-        lowest=0,
+        lowest=LOWEST,
         echoes_number=True,
     )
 
