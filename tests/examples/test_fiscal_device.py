@@ -1,11 +1,9 @@
 """The example of a driver, installed as its users install it."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,28 +28,25 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(target)}
 
 
-@pytest.fixture
-def port(folder: Path) -> Iterator[str]:
-    serve = (sys.executable, "tests/serve.py", "0")
-    with subprocess.Popen(serve, cwd=folder, stdout=subprocess.PIPE, text=True) as device:
-        assert device.stdout
-        yield device.stdout.readline().strip()
-        device.kill()
-
-
 def test_its_driver_passes_the_kit(folder: Path, environment: dict[str, str]) -> None:
     command = (sys.executable, "-m", "pytest", "-q", "tests")
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_a_hosts_file_names_its_driver(folder: Path, environment: dict[str, str], port: str) -> None:
-    hosts = folder / "hosts.toml"
-    hosts.write_text(hosts.read_text().replace("4100", port))
-    command = (sys.executable, "-m", "oldhost_sync.cli", "--host", "till", "driver", "check", "--json")
-    checked = subprocess.run(
-        command, env={**environment, "SYNC_HOSTS_FILE": str(hosts)}, capture_output=True, text=True, check=True
-    )
-    verdicts = {line["subject"]: line["verdict"] for line in json.loads(checked.stdout)}
-    assert verdicts["log-on"] == verdicts["the host's incarnation"] == "holds"
-    assert set(verdicts.values()) == {"holds", "not checked"}
+def test_its_claims_are_the_pages() -> None:
+    page, driver = (EXAMPLE.parents[1] / "docs" / "drivers.md", EXAMPLE / "fiscal_device" / "driver.py")
+    assert "modulus=0x80, lowest=0x20" in page.read_text()
+    text = driver.read_text()
+    assert "LOWEST, MODULUS = 0x20, 0x80" in text
+    assert "modulus=MODULUS,\n        lowest=LOWEST,\n" in text
+
+
+def test_a_hosts_file_with_it_is_refused_while_sessions_do_not_follow_numbers_that_wrap(
+    folder: Path, environment: dict[str, str]
+) -> None:
+    command = (sys.executable, "-m", "oldhost_sync.cli", "--host", "till", "driver", "check")
+    hosts = {"SYNC_HOSTS_FILE": str(folder / "hosts.toml")}
+    checked = subprocess.run(command, env={**environment, **hosts}, capture_output=True, text=True, check=False)
+    assert checked.returncode == 2
+    assert "its numbers wrap" in checked.stderr
