@@ -71,12 +71,20 @@ class Capabilities:
     speaks_unasked: bool = False
 
 
+# Of numbers that wrap: with fewer, the two that may be in doubt at once could be confused with those a round before.
+NUMBERS_MIN = 8
+
+
 def not_carried(can: Capabilities) -> str:
     """What of these claims sessions do not follow yet, as a sentence; empty: nothing."""
-    if can.resets is not Resets.NEVER:
-        return f"its numbers begin anew (resets = {can.resets}), which sessions do not follow yet"
-    if can.modulus is not None:
-        return f"its numbers wrap (modulus = {can.modulus}), which sessions do not follow yet"
+    if can.resets is not Resets.NEVER and not can.gapless:
+        return f"its numbers begin anew (resets = {can.resets}) and may have gaps, so nothing would show that they did"
+    if can.resets is not Resets.NEVER and can.modulus is not None:
+        return f"its numbers begin anew (resets = {can.resets}) and wrap, which sessions do not follow yet"
+    if can.modulus is not None and can.modulus - can.lowest < NUMBERS_MIN:
+        return (
+            f"its numbers wrap (modulus = {can.modulus}) after less than {NUMBERS_MIN}: two in doubt would be confused"
+        )
     return ""
 
 

@@ -25,6 +25,7 @@ from oldhost_sync.drivers.events import (
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import HostError
+from oldhost_sync.oldhost.numbers import IDENTITY, Numbering
 from oldhost_sync.oldhost.session_limits import SessionLimits
 
 # For so long a smaller expected nonce than one that was told is taken for an older answer; later, OldHost went back.
@@ -44,17 +45,25 @@ class Questions:
     limits: SessionLimits
     clock: Clock
     reply_timeout: ReplyTimeout
+    numbering: Numbering = IDENTITY
 
-    def expected(self, connection: HostConnection, heartbeat: Heartbeat) -> Told:
-        """Which number it wants next."""
+    def expected(self, connection: HostConnection, heartbeat: Heartbeat, near: int | None) -> Told:
+        """Which nonce it wants next. `near`: the one that the ledger would say."""
+        return self.numbering.told(self._expected(connection, heartbeat), near)
+
+    def _expected(self, connection: HostConnection, heartbeat: Heartbeat) -> Told:
         if plan(self.capabilities).counts is Counts.LAST:
-            last = self.outcome(connection, self.capabilities.lowest, "", heartbeat)
+            last = self._outcome(connection, self.capabilities.lowest, "", heartbeat)
             return self._after(last, first=connection.ready.expected)
         told = self._ask(connection, connection.wire.ask_expected(connection.at_ms()), heartbeat)
         return NOT_ASKED if isinstance(told, OutcomeTold) else told
 
-    def outcome(self, connection: HostConnection, number: int, key: str, heartbeat: Heartbeat) -> OutcomeTold | Told:
-        """What became of the operation with this number and idempotency key, or of the last one that it took."""
+    def outcome(self, connection: HostConnection, nonce: int, key: str, heartbeat: Heartbeat) -> OutcomeTold | Told:
+        """What became of the operation with this nonce and idempotency key, or of the last one that it took."""
+        told = self._outcome(connection, self.numbering.number(nonce), key, heartbeat)
+        return self.numbering.told(told, nonce)
+
+    def _outcome(self, connection: HostConnection, number: int, key: str, heartbeat: Heartbeat) -> OutcomeTold | Told:
         told = self._ask(connection, connection.wire.ask_outcome(number, key), heartbeat)
         return NOT_ASKED if isinstance(told, Expected | OutOfRange) else told
 
@@ -63,10 +72,13 @@ class Questions:
         if not isinstance(last, OutcomeTold):
             return last
         if last.number is not None:
-            return Expected(last.number + last.consumed)
+            return Expected(self._following(last.number) if last.consumed else last.number)
         if last.fate is ToldFate.NOT_TAKEN:
             return Expected(self.capabilities.lowest if first is None else first)
         return NoService("unreadable", "an outcome without a number")
+
+    def _following(self, number: int) -> int:
+        return self.capabilities.lowest if number + 1 == self.capabilities.modulus else number + 1
 
     def _ask(self, connection: HostConnection, question: bytes, heartbeat: Heartbeat) -> OutcomeTold | Told:
         began = self.clock()

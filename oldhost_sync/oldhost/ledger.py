@@ -80,7 +80,8 @@ class TakenOver:
     was written, or that OldHost refused, can't be applied late and needs no wait.
     `ban_told_ms_ago`: when OldHost last said how long the ban lasts; negative: the clock was set back since.
     `halted`: why nothing may be sent; None while an operator's `resolve` waits for the comparison that follows.
-    `incarnation`: the host's, when the last session began.
+    `incarnation`: the host's, when the last session began; `base`: see `Numbering`. `last_known`: the next nonce, where
+    it is used only to read what the host says.
     """
 
     epoch: int
@@ -94,6 +95,13 @@ class TakenOver:
     halted: str | None = None
     halt_knows_expected: bool = False
     incarnation: str = ""
+    base: int = 0
+    last_known: int | None = None
+
+    @property
+    def near(self) -> int | None:
+        """The nonce that the host should want next, or one near it; None: it never told one."""
+        return self.last_known if self.next_nonce is None else self.next_nonce
 
     @property
     def written(self) -> list[InDoubt]:
@@ -128,7 +136,7 @@ class Evidence:
     `expected`: the nonce that it wants next; None: it has not told. Those before it were used, and applied if
     `proves_applied`. `outcomes`: by nonce, what it says of operations that it was asked about. `resends`: what may be
     sent again while nothing is known of it, and `resent_types` by type; `unknown`: why nothing is, for an operator.
-    `incarnation`: of the host now.
+    `incarnation`: of the host now. `begins_with`: the number with which it has begun anew, None: it has not.
     """
 
     expected: int | None = None
@@ -138,6 +146,7 @@ class Evidence:
     resent_types: frozenset[str] = frozenset()
     unknown: str = "OldHost can't be asked about it"
     incarnation: str = ""
+    begins_with: int | None = None
 
     def told(self, nonce: int) -> OutcomeTold | None:
         """What became of an operation whose nonce is used, if the host says so."""
@@ -157,7 +166,8 @@ class Evidence:
 @dataclass(frozen=True, slots=True)
 class Reconciled:
     """The ledger compared with what the host says. `halted`: they contradict each other, or nobody can say whether an
-    operation was taken; an operator decides. `expected`: the nonce at which the session begins.
+    operation was taken; an operator decides. `expected`: the nonce at which the session begins. `base`: see
+    `Numbering`.
 
     `mismatch`: the same, from a comparison that must not halt; nothing was changed. `stale`: OldHost has said a moment
     ago that it used a nonce, which this count denies: an older answer (a cache, a replica); nothing was changed.
@@ -165,6 +175,7 @@ class Reconciled:
     """
 
     expected: int = 0
+    base: int = 0
     fates: list[ChangeResult] = field(default_factory=list)
     bound: list[ChangeRef] = field(default_factory=list)
     bound_is_cut: bool = False
@@ -304,3 +315,6 @@ class Ledger(Protocol):
 
     def epoch(self) -> int:
         """The current epoch."""
+
+    def position(self) -> tuple[int, int | None]:
+        """The base of the host's numbers, and the next nonce, None: it was never asked."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from oldhost_sync.drivers.ambiguity import RecoveryPlan, Resends, plan
-from oldhost_sync.drivers.capabilities import OLDHOST, AskedOutcomes, Capabilities
+from oldhost_sync.drivers.capabilities import OLDHOST, AskedOutcomes, Capabilities, Resets
 from oldhost_sync.drivers.events import (
     Banned,
     Busy,
@@ -39,6 +40,7 @@ from oldhost_sync.oldhost.errors import (
 )
 from oldhost_sync.oldhost.expected_nonce import FirstContact, Questions
 from oldhost_sync.oldhost.ledger import NEVER_ASKED, Count, Evidence, InDoubt, Ledger, Reconciled, TakenOver
+from oldhost_sync.oldhost.numbers import Numbering
 from oldhost_sync.oldhost.refusals import ConnectionPace, why_hung_up
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
@@ -126,10 +128,10 @@ class Opening:
 
     def count(self) -> Count:
         """What OldHost expects now, for an operator's decision; does not take over the epoch."""
-        if not self._plan.has_count:
-            return NEVER_ASKED
+        if not self._plan.has_count or self.capabilities.resets is not Resets.NEVER:
+            return NEVER_ASKED  # after a new beginning its count says nothing about what was sent before
         try:
-            nothing = TakenOver(self.ledger.epoch(), next_nonce=None, last_applied_nonce=None)
+            nothing = TakenOver(self.ledger.epoch(), next_nonce=None, last_applied_nonce=None, **self._position())
             reached = self._reach(nothing, self.clock() + self.limits.count_seconds)
         except LedgerUnavailable as error:
             return Count(None, str(error))
@@ -144,9 +146,9 @@ class Opening:
     def _plan(self) -> RecoveryPlan:
         return plan(self.capabilities)
 
-    @property
-    def _questions(self) -> Questions:
-        return Questions(self.capabilities, self.limits, self.clock, self.reply_timeout)
+    def _questions(self, base: int) -> Questions:
+        numbering = Numbering.of(self.capabilities, base)
+        return Questions(self.capabilities, self.limits, self.clock, self.reply_timeout, numbering)
 
     def _open_or_halt(self) -> Ended:
         try:
@@ -285,7 +287,7 @@ class Opening:
             reply_timeout=self.reply_timeout,
             first_contact=self.first_contact,
             pace=self.pace,
-            questions=self._questions,
+            questions=self._questions(found.base),
             listener=self.listener,
         )
         bound = [to_wire(ref) for ref in found.bound]
@@ -419,12 +421,17 @@ class Opening:
             expected = read.nonce
         elif taken.next_nonce is None:
             expected = connection.ready.expected
-        if self._plan.outcomes:
+        begins_with = self._begins_with(taken, connection.ready, expected)
+        if begins_with is not None:
+            expected = None
+        if self._plan.outcomes and (begins_with is None or self.capabilities.outcome is AskedOutcomes.BY_ID):
             told = self._read_outcomes(connection, taken, expected, over_at)
             if isinstance(told, OpeningPostponed):
                 return told
             outcomes = told
         resends, unknown = self._resends(taken, connection.ready)
+        if begins_with is not None:
+            resends, unknown = Resends.NEVER, "OldHost has begun to count anew since"
         return Evidence(
             expected,
             self._plan.proves_applied,
@@ -433,7 +440,28 @@ class Opening:
             self.resent_types,
             unknown="OldHost itself does not know" if outcomes else unknown,
             incarnation=connection.ready.incarnation,
+            begins_with=begins_with,
         )
+
+    def _begins_with(self, taken: TakenOver, ready: Ready, expected: int | None) -> int | None:
+        """The number with which the host begins anew; None: it goes on. By its declaration: with each session, or once
+        a day, which shows in its lowest number. What it then wants next proves nothing about what was sent before.
+        """
+        if taken.next_nonce is None:
+            return None
+        lowest, numbering = self.capabilities.lowest, Numbering.of(self.capabilities, taken.base)
+        if self.capabilities.resets is Resets.SESSION:
+            return lowest if ready.expected is None else ready.expected
+        told = ready.expected if expected is None else numbering.number(expected)
+        fits = numbering.number(taken.next_nonce - len(taken.in_doubt)) == lowest
+        return lowest if self.capabilities.resets is Resets.DAY and told == lowest and not fits else None
+
+    def _position(self) -> dict[str, Any]:
+        """By what a count is told apart from those of other rounds, if the host's numbers are others than ours."""
+        if self.capabilities.resets is Resets.NEVER and self.capabilities.modulus is None:
+            return {}
+        base, near = self.ledger.position()
+        return {"base": base, "last_known": near}
 
     def _resends(self, taken: TakenOver, ready: Ready) -> tuple[Resends, str]:
         """What may be sent again while nothing is known of it; and why not all, for an operator."""
@@ -453,11 +481,12 @@ class Opening:
         for row in taken.written:
             if expected is not None and row.nonce >= expected:
                 break
-            told = self._read_outcome(connection, row, taken.epoch, over_at)
+            told = self._read_outcome(connection, row, taken, over_at)
             if not isinstance(told, OutcomeTold):
                 return told
             names_none = told.number is None and self.capabilities.outcome is not AskedOutcomes.LAST
-            is_ours = names_none or told.number == row.nonce
+            # A number of before a new beginning says nothing; the key does.
+            is_ours = names_none or told.number == row.nonce or self.capabilities.outcome is AskedOutcomes.BY_ID
             # An operation that was rejected and used no number is rejected again.
             fate = ToldFate.UNKNOWN if not is_ours else told.fate if told.consumed else ToldFate.NOT_TAKEN
             outcomes[row.nonce] = replace(told, fate=fate)
@@ -466,14 +495,14 @@ class Opening:
         return outcomes
 
     def _read_outcome(
-        self, connection: HostConnection, row: InDoubt, epoch: int, over_at: float
+        self, connection: HostConnection, row: InDoubt, taken: TakenOver, over_at: float
     ) -> OutcomeTold | OpeningPostponed:
         for _ in range(self.limits.expected_reads_max):
             if self.clock() >= over_at:
                 break
             if not connection.is_alive():
                 return self._hung_up(connection, 1)
-            told = self._questions.outcome(connection, row.nonce, row.key, self.heartbeat)
+            told = self._questions(taken.base).outcome(connection, row.nonce, row.key, self.heartbeat)
             match told:
                 case OutcomeTold():
                     self.first_contact.answered(self.clock())
@@ -481,7 +510,7 @@ class Opening:
                 case Busy(retry_after):
                     self._rest(self.limits.busy_pause(retry_after))
                 case Banned() | ConnectionInUse() | NoService():
-                    return self._not_told(told, epoch)
+                    return self._not_told(told, taken.epoch)
         return self._come_back("busy", "OldHost stays busy when it is asked for an outcome")
 
     def _read_expected(
@@ -499,7 +528,7 @@ class Opening:
                 break
             if readings and not connection.is_alive():
                 return self._hung_up(connection, readings)
-            answer = self._questions.expected(connection, self.heartbeat)
+            answer = self._questions(taken.base).expected(connection, self.heartbeat, taken.near)
             match answer:
                 case Expected() | OutOfRange():
                     self.first_contact.answered(self.clock(), answer.nonce if isinstance(answer, Expected) else 0)

@@ -150,7 +150,7 @@ class Session:
         return ended
 
     def _probe(self, heartbeat: Heartbeat) -> int:
-        answer = self._shared.ask(heartbeat)
+        answer = self._shared.ask(heartbeat, self._owner.next_nonce)
         if isinstance(answer, Expected):
             if answer.nonce != self._owner.next_nonce:
                 self.close(f"OldHost expects nonce {answer.nonce}, we expected {self._owner.next_nonce}")

@@ -99,9 +99,13 @@ class SharedConnection:
             seconds = self.clock() - began
             self.listener(Exchange(operation, self.epoch, kind(answer), seconds, accepted_at_ms))
 
-    def ask(self, heartbeat: Heartbeat) -> Told:
+    def ask(self, heartbeat: Heartbeat, near: int) -> Told:
         """Ask for the expected nonce, by the thread that holds the wire; raises HostErrors."""
-        return self.questions.expected(self.connection, heartbeat)
+        return self.questions.expected(self.connection, heartbeat, near)
+
+    def request(self, operation: Reserved) -> bytes:
+        number = self.questions.numbering.number(operation.nonce)
+        return self.connection.wire.operation(number, operation.body, self.connection.at_ms())
 
     @property
     def plan(self) -> RecoveryPlan:
@@ -112,8 +116,9 @@ class SharedConnection:
         answer = (
             reply.event if isinstance(reply.event, Answer) else Unlisted("an answer to something that was not sent")
         )
+        answer = self.questions.numbering.told(answer, operation.nonce)
         if self.plan.has_count:
-            answer = answered_with_count(answer, reply, operation.nonce, lambda: self.ask(heartbeat))
+            answer = answered_with_count(answer, reply, operation.nonce, lambda: self.ask(heartbeat, operation.nonce))
         if isinstance(answer, Replay) and operation.sends and self.plan.replay_means_used:
             answer = Applied(None, by_earlier_send=True)
         self._keep_pace(answer)

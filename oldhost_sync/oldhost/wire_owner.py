@@ -431,13 +431,13 @@ class WireOwner:
         return answer
 
     def _exchange_once(self, claim: Claim) -> Answer | Unwritten:
-        nonce, heartbeat = claim.operation.nonce, claim.send.heartbeat
+        heartbeat = claim.send.heartbeat
         began = self._clock()
         self._said = None
         self._shared.first_contact.forget()
         try:
             self._connection.begin(
-                self._connection.wire.operation(nonce, claim.operation.body, self._connection.at_ms()),
+                self._shared.request(claim.operation),
                 timeout_seconds=self._limits.request_timeout_seconds,
                 while_waiting=heartbeat,
             )

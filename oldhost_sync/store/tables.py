@@ -275,6 +275,10 @@ nonce_ledger = table(
     Column("halted", String(limits.TEXT_LENGTH_MAX)),
     # The nonce that OldHost expected at the halt, as shown to operators: a `resolve` is valid only for this one.
     Column("halted_expected_nonce", BigInteger),
+    # A host's number is the nonce less this; since when, and from which nonce on: it began to count anew then.
+    Column("host_base", BigInteger, nullable=False, server_default=text("0")),
+    Column("host_base_nonce", BigInteger),
+    Column("host_base_since", UtcDateTime),
     # What told the host's present start from others, when the last session began (Ready.incarnation).
     Column("host_incarnation", String(INCARNATION_LENGTH_MAX), nullable=False, server_default=text("''")),
     # The nonce that an answer called applied while it named a next one that is not beyond it. So OldHost has our

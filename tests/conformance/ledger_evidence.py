@@ -284,3 +284,31 @@ class Evidences(LedgerSuite):
         """Else a lost answer in it would look as if the host had been restarted."""
         world.ledger.adopt_first(world.ledger.take_over("first").epoch, 501, "start 7")
         assert world.ledger.take_over("next").incarnation == "start 7"
+
+    # -------------------------------------------------------------------------------------------------- a new beginning
+
+    def test_a_host_that_begins_anew_has_the_next_nonce_under_its_first_number(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        self.send(world, epoch, world.record())
+        found = world.ledger.reconcile(world.ledger.take_over("next").epoch, Evidence(begins_with=1))
+        assert (found.expected, found.base) == (502, 501)
+        assert (world.ledger.take_over("looks").base, world.ledger.position()) == (501, (501, 502))
+
+    def test_an_operation_that_was_not_taken_before_it_is_the_first_after_it(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        (operation,) = self.left_in_doubt(world, epoch, world.record())
+        evidence = Evidence(outcomes={501: NOT_TAKEN}, begins_with=1)
+        found = world.ledger.reconcile(world.ledger.take_over("next").epoch, evidence)
+        assert (found.base, [ref.change_id for ref in found.bound]) == (500, [operation.change_id])
+
+    def test_a_halt_about_an_operation_leaves_the_numbers_as_they_were(self, world: LedgerWorld, epoch: int) -> None:
+        self.left_in_doubt(world, epoch, world.record())
+        assert world.ledger.reconcile(world.ledger.take_over("next").epoch, Evidence(begins_with=1)).halted
+        assert world.ledger.position() == (0, 502)
+
+    def test_a_host_that_goes_on_keeps_its_numbers(self, world: LedgerWorld, epoch: int) -> None:
+        world.ledger.reconcile(world.ledger.take_over("next").epoch, Evidence(begins_with=1))
+        found = world.ledger.reconcile(world.ledger.take_over("later").epoch, Evidence(501))
+        assert found.base == 500

@@ -86,6 +86,7 @@ MAPPINGS = _tests(
 )
 HOSTS_FILE = _tests("unit tests of the hosts file", "tests/unit/test_hosts_file.py")
 REFUSALS_UNIT = _tests("unit tests of refusals", "tests/unit/oldhost/test_refusal.py")
+NUMBERING_UNIT = _tests("unit tests of numbering", "tests/unit/oldhost/test_numbers.py")
 KINDS_OF_HOST = _tests("every kind of host", "tests/integration/session/test_kinds_of_host.py")
 UNLISTED = _tests("real MariaDB, unlisted answers", "tests/integration/session/test_unlisted_answers.py")
 FENCING = _tests("real MariaDB, zombies and slow marks", "tests/integration/session/test_fencing.py")

@@ -20,7 +20,8 @@ from oldhost_sync.settings import SettingsError, load_settings
 
 def offered(options: Mapping[str, Any]) -> Any:
     """What an installed package offers."""
-    can = Capabilities(resets=options.get("resets", Resets.NEVER), modulus=options.get("modulus"))
+    claims = {name: value for name, value in options.items() if name in {"resets", "gapless", "modulus"}}
+    can = Capabilities(**claims)
     return SimpleNamespace(api=options.get("api", API), schemes=("tcp", "tls"), capabilities=can)
 
 
@@ -51,8 +52,9 @@ def test_an_installed_package_may_offer_a_driver() -> None:
     [
         ("telex", {}, "there is no driver telex: there are broken, frame, http, till"),
         ("broken", {}, "driver broken can't be loaded: ModuleNotFoundError"),
-        ("till", {"resets": Resets.DAY}, r"its numbers begin anew \(resets = day\)"),
-        ("till", {"modulus": 96}, r"its numbers wrap \(modulus = 96\)"),
+        ("till", {"resets": Resets.DAY, "gapless": False}, r"begin anew \(resets = day\) and may have gaps"),
+        ("till", {"resets": Resets.DAY, "modulus": 96}, r"begin anew \(resets = day\) and wrap"),
+        ("till", {"modulus": 7}, r"its numbers wrap \(modulus = 7\) after less than 8"),
         ("till", {"api": 7}, "driver till is made for version 7 of the drivers' contract, and this is 1"),
     ],
 )

@@ -7,7 +7,15 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
-from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, RejectionUses, Repeats, Resets
+from oldhost_sync.drivers.capabilities import (
+    NUMBERS_MIN,
+    AskedOutcomes,
+    Capabilities,
+    Expects,
+    RejectionUses,
+    Repeats,
+    Resets,
+)
 from oldhost_sync.drivers.contract import API, LOCAL, InvalidOptions, Peer
 from oldhost_sync.drivers.frame.frames import FRAME_BYTES_MAX
 from oldhost_sync.drivers.frame.wire import FrameWire
@@ -20,8 +28,6 @@ _CHOICES: Mapping[str, type[StrEnum]] = {
     "rejection_uses": RejectionUses,
     "resets": Resets,
 }
-# Of numbers that wrap: with fewer, the two that may be in doubt at once could be confused with those a round before.
-NUMBERS_MIN = 8
 
 
 class FrameDriver:

@@ -432,6 +432,13 @@ class MariaLedger:
     def epoch(self) -> int:
         return self._run(lambda connection: connection.exec_driver_sql(sql.EPOCH, (self._host,)).scalar() or 0)
 
+    def position(self) -> tuple[int, int | None]:
+        def look(connection: Connection) -> tuple[int, int | None]:
+            row = connection.exec_driver_sql(sql.POSITION, (self._host,)).one_or_none()
+            return (0, None) if row is None else (row.host_base, row.next_nonce)
+
+        return self._run(look)
+
     # ------------------------------------------------------------------------------------------------ transactions
 
     def _run(self, fn: Callable[[Connection], T], *, waits_again: bool = True) -> T:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy.engine import Connection
@@ -119,6 +119,7 @@ def take_over(connection: Connection, host: str, owner: str, *, settle_ms: int, 
         halted=None if row.resolve_mode else row.halted,
         halt_knows_expected=row.halted_expected_nonce is not None,
         incarnation=row.host_incarnation,
+        base=row.host_base,
     )
 
 
@@ -178,7 +179,17 @@ def reconcile(connection: Connection, host: str, epoch: int, evidence: Evidence,
         connection.exec_driver_sql(sql.HALT, (None, shortened(unknown), host))
         return Reconciled(halted=unknown)
     _note_agreement(connection, host, ledger, evidence)
-    return _settle(connection, host, epoch, expected, list(sent), evidence)
+    base = _note_base(connection, host, ledger, expected, evidence)
+    return replace(_settle(connection, host, epoch, expected, list(sent), evidence), base=base)
+
+
+def _note_base(connection: Connection, host: str, ledger: sql.LedgerRow, expected: int, evidence: Evidence) -> int:
+    """By how much the host's numbers are behind the nonces from now on."""
+    if evidence.begins_with is None:
+        return int(ledger.host_base)
+    base = expected - evidence.begins_with
+    connection.exec_driver_sql(sql.SET_BASE, (base, expected, host))
+    return base
 
 
 def _note_agreement(connection: Connection, host: str, ledger: sql.LedgerRow, evidence: Evidence) -> None:
@@ -201,7 +212,7 @@ def _settle(
         fates += given_up
     rows = connection.exec_driver_sql(sql.BOUND_REFS, (host, expected, BOUND_MAX + 1)).all()
     bound = [as_ref(row) for row in rows[:BOUND_MAX]]
-    return Reconciled(expected, fates, bound, bound_is_cut=len(rows) > BOUND_MAX, apart=apart)
+    return Reconciled(expected, fates=fates, bound=bound, bound_is_cut=len(rows) > BOUND_MAX, apart=apart)
 
 
 def _expected(evidence: Evidence, ledger: sql.LedgerRow, sent: Sequence[sql.SentRow]) -> int:

@@ -36,7 +36,7 @@ CREATE_LEDGER = (
 )
 READ_LEDGER = (
     "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, resolved_epoch, "
-    "losses_accepted_at, losses_accepted_id, ban_is_over, count_fell_at, host_incarnation, "
+    "losses_accepted_at, losses_accepted_id, ban_is_over, count_fell_at, host_incarnation, host_base, "
     "COALESCE(apart_until > UTC_TIMESTAMP(6), 0) AS has_apart, "
     "TIMESTAMPDIFF(MICROSECOND, ban_told_at, UTC_TIMESTAMP(6)) DIV 1000 AS ban_told_ms_ago, "
     f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s"
@@ -85,6 +85,11 @@ HALT = (
 )
 ACCEPT_LOSSES = "UPDATE nonce_ledger SET losses_accepted_id = %s WHERE host = %s"
 COMPLETE_HALT = "UPDATE nonce_ledger SET halted = %s, halted_expected_nonce = %s, resolve_mode = NULL WHERE host = %s"
+POSITION = "SELECT host_base, next_nonce FROM nonce_ledger WHERE host = %s"
+# A host begins to count anew.
+SET_BASE = (
+    "UPDATE nonce_ledger SET host_base = %s, host_base_since = UTC_TIMESTAMP(6), host_base_nonce = %s WHERE host = %s"
+)
 EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
 
 # ----------------------------------------------------------------------------------------------------------------- rows

@@ -18,7 +18,7 @@ from oldhost_simulator.behaviour import Behaviour
 from oldhost_simulator.simulator import Config, Simulator
 from oldhost_sync.driver_kit.memory_database import MemoryDatabase, PlainEngine
 from oldhost_sync.drivers.ambiguity import plan
-from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, RejectionUses, Repeats
+from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, RejectionUses, Repeats, Resets
 from oldhost_sync.drivers.frame.driver import FrameDriver
 from oldhost_sync.oldhost.recovery import NO_FIRST_NUMBER, Opened
 from oldhost_sync.oldhost.refusals import ConnectionPace
@@ -65,6 +65,9 @@ class Kind:
             outcome=AskedOutcomes(self.outcome),
             repeated=Repeats(self.repeated),
             rejection_uses=RejectionUses(self.rejection_uses),
+            resets=Resets(self.more.get("resets", "never")),
+            modulus=self.more.get("modulus"),
+            lowest=self.more.get("lowest", 0),
         )
         return FrameDriver(claims)
 
@@ -81,6 +84,14 @@ KINDS = {
     "last answer": Kind(repeated="last_answer"),
     "refuses": Kind(repeated="refused", tells_rejections=False),
     "nothing": Kind(repeated="done_twice", tells_rejections=False),
+    # Its numbers go from 496 to 503: they wrap within the scenario.
+    "wraps, expected": Kind(expected="used", tells_rejections=False, more={"modulus": 503, "lowest": 495}),
+    "wraps, outcome by number": Kind(outcome="by_number", more={"modulus": 503, "lowest": 495}),
+    "wraps, last outcome": Kind(outcome="last", more={"modulus": 503, "lowest": 495}),
+    "anew with each session, outcome by id": Kind(outcome="by_id", more={"resets": "session", "lowest": 1}),
+    "anew with each session, nothing": Kind(
+        repeated="refused", tells_rejections=False, more={"resets": "session", "lowest": 1}
+    ),
 }
 
 
@@ -149,7 +160,8 @@ class KindStage(Stage):
         stats = self.stats()
         assert stats["gaps"] == 0
         assert stats["replays"] == 0 or self.kind.repeated == "refused"
-        assert not self.decided or not (plan(self.driver.capabilities).asks or self.kind.repeated != "done_twice")
+        may_halt = self.kind.repeated == "done_twice" or self.kind.more.get("resets") == "session"
+        assert not self.decided or (may_halt and not plan(self.driver.capabilities).asks)
 
 
 @contextlib.contextmanager
@@ -223,6 +235,8 @@ def test_a_process_killed_at_any_call_loses_and_doubles_nothing(
 def test_an_answer_that_is_lost_loses_and_doubles_nothing(subtests: pytest.Subtests, name: str, loss: str) -> None:
     """Each operation's, the rejected one's, too; and once more that of its second send."""
     kind = KINDS[name]
+    if loss == "apply_late" and kind.more.get("resets") == "session":
+        return  # what the host has read is gone with its session; the test's clock skips the time of that
     for entity, times in ((entity, times) for entity in ("u0", "u1", "u3") for times in (1, 2)):
         with subtests.test(f"{loss} of {entity}, {times} times"), staged(kind) as stage:
             ids = prepare(stage)
@@ -250,6 +264,69 @@ def test_what_a_host_would_repeat_is_decided_by_an_operator_after_its_restart() 
         stage.finish([one])
         assert stage.applied_ids() == [one]
         stage.check_clean()
+
+
+NIGHTLY = Kind(expected="used", tells_rejections=False, more={"resets": "day", "lowest": 1})
+
+
+def test_a_host_that_begins_to_count_anew_at_night_gets_its_lowest_number_next() -> None:
+    with staged(NIGHTLY) as stage:
+        ids = [stage.world.record(f"u{number}") for number in range(4)]
+        for night in range(2):
+            scenario(stage, ids[2 * night : 2 * night + 2], Process())
+            stage.control(lambda controls: controls.reset({}))
+        assert stage.applied_ids() == ids
+        assert stage.world.counts() == (FIRST_NUMBER + 3, FIRST_NUMBER + 4), "the ledger's own number goes on"
+        stage.check_clean()
+
+
+def test_a_night_within_a_session_costs_one_gap_and_nothing_else() -> None:
+    with staged(NIGHTLY) as stage:
+        one, other = stage.world.record("u0"), stage.world.record("u1")
+        session = stage.session()
+        send(session, [one])
+        stage.control(lambda controls: controls.reset({}))
+        send(session, [other])
+        assert not session.is_open
+        stage.finish([one, other])
+        assert stage.applied_ids() == [one, other]
+        assert (stage.stats()["gaps"], stage.stats()["replays"]) == (1, 0)
+
+
+def test_a_lost_answer_right_after_a_night_is_no_second_night() -> None:
+    """The host wants its lowest number, as the ledger says: nothing was taken since."""
+    with staged(NIGHTLY) as stage:
+        one, other = stage.world.record("u0"), stage.world.record("u1")
+        scenario(stage, [one], Process())
+        stage.control(lambda controls: controls.reset({}))
+        stage.fault("drop_before", next=1)
+        scenario(stage, [other], Process())
+        stage.finish([one, other])
+        assert (stage.applied_ids(), stage.decided) == ([one, other], 0)
+        stage.check_clean()
+
+
+@pytest.mark.parametrize("loss", ["drop_before", "drop_after"])
+def test_an_answer_that_is_lost_before_a_night_is_decided_by_an_operator(loss: str) -> None:
+    """The count has begun anew, and says nothing about it."""
+    with staged(NIGHTLY) as stage:
+        one, other = stage.world.record("u0"), stage.world.record("u1")
+        stage.fault(loss, next=1)
+        scenario(stage, [one], Process())
+        stage.control(lambda controls: controls.reset({}))
+        stage.finish([one, other])
+        assert (stage.applied_ids(), stage.decided) == ([one, other], 1)
+        stage.check_clean()
+
+
+def test_a_host_that_counts_anew_without_having_declared_it_went_back() -> None:
+    with staged(Kind(expected="used", more={"lowest": 1})) as stage:
+        (one,) = (stage.world.record("u0"),)
+        scenario(stage, [one], Process())
+        stage.control(lambda controls: controls.reset({}))
+        halted = stage.open()
+        assert isinstance(halted, OpeningHalted)
+        assert "it went back" in halted.message
 
 
 @pytest.mark.parametrize(("entity_event", "is_resent"), [("unit_status_changed", True), ("booking_created", False)])

@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "a modulus may leave as few numbers as may be in doubt",
-        (Patch(DRIVER, "NUMBERS_MIN = 8", "NUMBERS_MIN = 2"),),
+        (Patch(DRIVER, "modulus - lowest < NUMBERS_MIN", "modulus - lowest < 2"),),
         levels=(DRIVERS,),
     ),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import CONFORMANCE, KINDS_OF_HOST, REFUSALS_UNIT
+from tests.mutants.levels import CONFORMANCE, KINDS_OF_HOST, NUMBERING_UNIT, REFUSALS_UNIT
 from tests.mutants.mutant import Mutant, Patch
 
 AMBIGUITY = "oldhost_sync/drivers/ambiguity.py"
@@ -15,6 +15,7 @@ OWNER = "oldhost_sync/oldhost/wire_owner.py"
 HALT = "oldhost_sync/store/ledger/halt.py"
 FATES = "oldhost_sync/store/ledger/fates.py"
 REFUSALS = "oldhost_sync/oldhost/refusals.py"
+NUMBERING = "oldhost_sync/oldhost/numbers.py"
 
 MUTANTS = (
     # -------------------------------------------------------------------------------------- one for each row of the table
@@ -50,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         "the last outcome's number is the next one",
-        (Patch(QUESTIONS, "Expected(last.number + last.consumed)", "Expected(last.number)"),),
+        (Patch(QUESTIONS, "self._following(last.number) if last.consumed else last.number", "last.number"),),
         levels=(KINDS_OF_HOST,),
     ),
     Mutant(
@@ -161,5 +162,26 @@ MUTANTS = (
         "a host that refuses a replay bans us, too",
         (Patch(REFUSALS, "bans=can.repeated is Repeats.PUNISHED,", "bans=True,"),),
         levels=(REFUSALS_UNIT,),
+    ),
+    # ---------------------------------------------------------------------------------------------------------- numbers
+    Mutant(
+        "a number that wraps is the one of the first round",
+        (Patch(NUMBERING, "        if self.modulus is None or near is None:\n", "        if True:\n"),),
+        levels=(NUMBERING_UNIT, KINDS_OF_HOST),
+    ),
+    Mutant(
+        "a new beginning is followed though nobody has declared it",
+        (Patch(RECOVERY, "self.capabilities.resets is Resets.DAY and told == lowest", "told == lowest"),),
+        levels=(KINDS_OF_HOST,),
+    ),
+    Mutant(
+        "the lowest number is a new beginning, though it is the next one",
+        (Patch(RECOVERY, "told == lowest and not fits else None", "told == lowest else None"),),
+        levels=(KINDS_OF_HOST,),
+    ),
+    Mutant(
+        "what was sent before a new beginning is judged by the new count",
+        (Patch(RECOVERY, "        if begins_with is not None:\n            expected = None\n", ""),),
+        levels=(KINDS_OF_HOST,),
     ),
 )
