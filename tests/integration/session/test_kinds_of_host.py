@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -96,12 +97,12 @@ KINDS = {
 
 
 class KindStage(Stage):
-    """`operator`: decides about halts by what the host has; how often is counted."""
+    """`decided`: how often an operator had to decide about a halt, by what the host has; `restarts`: of the host."""
 
     def __init__(self, world: MariaWorld, host: Simulator, kind: Kind) -> None:
         super().__init__(world, host)
         self.kind, self.driver = kind, kind.driver
-        self.decided = 0
+        self.decided = self.restarts = 0
 
     def opening(self, process: Process | None = None) -> Opened:
         seen: list[Any] = []
@@ -160,7 +161,8 @@ class KindStage(Stage):
         stats = self.stats()
         assert stats["gaps"] == 0
         assert stats["replays"] == 0 or self.kind.repeated == "refused"
-        may_halt = self.kind.repeated == "done_twice" or self.kind.more.get("resets") == "session"
+        loses_its_memory = self.kind.more.get("resets") == "session" or self.restarts
+        may_halt = self.kind.repeated == "done_twice" or loses_its_memory
         assert not self.decided or (may_halt and not plan(self.driver.capabilities).asks)
 
 
@@ -244,6 +246,39 @@ def test_an_answer_that_is_lost_loses_and_doubles_nothing(subtests: pytest.Subte
             scenario(stage, ids, Process())
             stage.finish(ids)
             stage.check(ids, ids[1])
+
+
+def live(kind: Kind, seed: int) -> None:
+    """Lives of several processes, each with mishaps of its own."""
+    random = Random(seed)
+    losses = [loss for loss in LOSSES if loss != "apply_late" or kind.more.get("resets") != "session"]
+    with staged(kind) as stage:
+        stage.fault("reject", rule={"entity_id": "u1"}, next=20)
+        ids = [stage.world.record(f"u{number}", payload={"n": number}) for number in range(10)]
+        for _ in range(random.randint(2, 6)):
+            if random.random() < 0.7:
+                loss, entity = random.choice(losses), f"u{random.randrange(10)}"
+                stage.fault(loss, rule={"entity_id": entity}, next=random.randint(1, 2), **LOSSES[loss])
+            if random.random() < 0.2:
+                stage.control(lambda controls: controls.restart({}))
+                stage.restarts += 1
+            process = killed_at(random.randint(1, 40), random.choice(WHEN)) if random.random() < 0.6 else Process()
+            opened = stage.opening()
+            opened.session.close("the next process")
+            waiting = [one.change_id for one in stage.world.ledger.fates(ids) if one.outcome in {"WAITING", "BOUND"}]
+            with contextlib.suppress(ProcessDied):
+                scenario(stage, waiting[: random.randint(1, 10)], process)
+        stage.control(lambda controls: controls.switch_off())
+        stage.fault("reject", rule={"entity_id": "u1"})
+        stage.finish(ids)
+        stage.check(ids, ids[1])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_lives_with_many_mishaps_lose_and_double_nothing(subtests: pytest.Subtests, name: str) -> None:
+    for seed in range(5):
+        with subtests.test(f"seed {seed}"):
+            live(KINDS[name], seed)
 
 
 def test_what_a_host_would_repeat_is_decided_by_an_operator_after_its_restart() -> None:
