@@ -89,6 +89,9 @@ def _denied(expected: int, sent: Sequence[Any]) -> Any:
     return next((row for row in sent if row.nonce >= expected and row.said_used), None)
 
 
+# How a halt begins about an operation whose fate only an operator can find out.
+NOBODY_KNOWS = "nobody can say whether OldHost took change"
+
 # ---------------------------------------------------------------------------------------------------------- how it ends
 
 # Separates the reason of a halt from what OldHost was found to expect later.

@@ -26,7 +26,16 @@ from oldhost_sync.oldhost.ledger import BOUND_MAX, Evidence, InDoubt, Reconciled
 from oldhost_sync.policy.changes import ChangeResult, PriorityClass
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.fates import end_used, others_of, set_apart, shortened
-from oldhost_sync.store.ledger.halt import carry_out, mismatch_of, objection, show, stale, take_word, too_many
+from oldhost_sync.store.ledger.halt import (
+    NOBODY_KNOWS,
+    carry_out,
+    mismatch_of,
+    objection,
+    show,
+    stale,
+    take_word,
+    too_many,
+)
 from oldhost_sync.store.ledger.statements import lock
 from oldhost_sync.store.outbox.outstanding_changes import as_ref
 
@@ -234,7 +243,7 @@ def _unknown(evidence: Evidence, expected: int, sent: Sequence[sql.SentRow]) -> 
     if is_resent or evidence.resends is not Resends.NEVER:
         return None
     return (
-        f"nobody can say whether OldHost took change {row.change_id} (nonce {row.nonce}): its answer was lost, and "
+        f"{NOBODY_KNOWS} {row.change_id} (nonce {row.nonce}): its answer was lost, and "
         f"{evidence.unknown}. Look there, then decide: `resolve adopt` counts it as applied, `resolve resend` sends it "
         "again."
     )

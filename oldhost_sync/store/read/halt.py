@@ -20,7 +20,7 @@ from oldhost_sync.policy.plain_text import instant, quantity
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.fates import ADOPTED, others_of, used
-from oldhost_sync.store.ledger.halt import are_sent_again
+from oldhost_sync.store.ledger.halt import NOBODY_KNOWS, are_sent_again
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
 from oldhost_sync.store.record import RECORD, described
 
@@ -234,7 +234,9 @@ def read_halt(connection: Connection, host: str) -> Halt | None:
     if ledger is None or ledger.halted is None:
         return None
     expected, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
-    if expected is None or last is None:
+    if expected is None and ledger.halted.startswith(NOBODY_KNOWS):
+        choices = _of_word(connection, host)
+    elif expected is None or last is None:
         choices = _of_unknown_count(connection, host, never_asked=last is None)
     elif expected <= last and ledger.count_fell_at is not None:
         choices = _of_fallen_count(connection, host, expected, ledger)
@@ -291,6 +293,21 @@ def _of_unknown_count(connection: Connection, host: str, *, never_asked: bool) -
         adopt = resend = f"{asked}. No operation in doubt can have reached it. {earlier}"
     unknown = "It is not known yet whether OldHost's nonce differs from ours."
     return _Choices(UNKNOWN_COUNT, unknown, Consequences(adopt), Consequences(resend))
+
+
+def _of_word(connection: Connection, host: str) -> _Choices:
+    """OldHost can't say what it took, so the operator's word counts."""
+    doubts = connection.execute(_IN_DOUBT, {"host": host, "expected": 0}).all()
+    unwritten = sum(row.operations for row in doubts if row.unwritten)
+    written = sum(row.operations for row in doubts) - unwritten
+    letters = _letters(connection, host, NONCE_MAX)
+    applied = written - letters
+    adopt = Consequences(
+        _taken(applied, letters, 0, unwritten), counted_applied=applied, letters=letters, sent_again=unwritten
+    )
+    resend = Consequences(_taken(0, 0, 0, written + unwritten), sent_again=written + unwritten)
+    conclusion = f"OldHost can't say whether it took what is in doubt ({_operations(written)}): look there."
+    return _Choices(UNKNOWN_COUNT, conclusion, adopt, resend)
 
 
 def _of_back(connection: Connection, host: str, expected: int, last: int) -> _Choices:

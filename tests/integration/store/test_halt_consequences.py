@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.oldhost.ledger import Count
+from oldhost_sync.oldhost.ledger import NEVER_ASKED, Count
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.ledger import halt
+from oldhost_sync.store.ledger.halt import NOBODY_KNOWS
 from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
 from oldhost_sync.store.read.halt import BACK, FORWARD, UNKNOWN_COUNT, Consequences, read_halt
@@ -184,6 +185,25 @@ def test_that_both_ways_do_the_same_is_told(
     assert halt is not None
     assert halt.same is same
     assert (halt.adopt == halt.resend) is same
+
+
+@pytest.mark.parametrize("mode", ["adopt", "resend"])
+def test_what_is_told_of_a_host_that_can_not_be_asked_is_what_the_operators_word_does(
+    engine: Engine, mode: str
+) -> None:
+    with engine.begin() as connection:
+        set_up(connection, [*SETTLED, Row(9, "SENT"), Row(10, "SENT", 0)], None)
+        connection.execute(text("UPDATE nonce_ledger SET halted = :why"), {"why": f"{NOBODY_KNOWS} 9 (nonce 9)"})
+        halt = read_halt(connection, HOST)
+    assert halt is not None
+    assert not halt.same
+    told: Consequences = getattr(halt, mode)
+    before = effects(engine)
+    with engine.begin() as connection:
+        assert decide(connection, OperatorAct(HOST, "resolve", "anna", "why", mode=mode), NEVER_ASKED).refused == ""
+    after = effects(engine)
+    assert after["sent_again"] == told.sent_again
+    assert after["applied"] - before["applied"] == told.counted_applied
 
 
 def test_without_a_halt_there_is_nothing_to_show(engine: Engine) -> None:
