@@ -222,7 +222,7 @@ _CANDIDATES = (
     "EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = a.host "
     "AND n.entity_type = a.entity_type AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "
     f"r.nonce AS request_nonce, r.status, r.sends, r.body, r.mapping, {LABEL} AS mapping_now, {OLDEST} "
-    f"FROM ({READ_LEDGER}) l LEFT JOIN outbox_events o ON o.host = %s AND o.id IN ({{ids}}) "
+    f"FROM ({READ_LEDGER}) l LEFT JOIN outbox_events o FORCE INDEX (PRIMARY) ON o.host = %s AND o.id IN ({{ids}}) "
     "LEFT JOIN applied_states a FORCE INDEX (PRIMARY) ON a.host = o.host AND a.entity_type = o.entity_type "
     "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
     f"{LEDGER_ROW}{JOIN_PENDING}"

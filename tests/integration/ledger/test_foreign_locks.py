@@ -153,7 +153,8 @@ def test_an_older_change_whose_row_is_held_is_superseded_without_waiting(
         assert [
             entry.outcome for entry in world.ledger.reserve(epoch, [between]) if isinstance(entry, ChangeResult)
         ] == ["SUPERSEDED"]
-        assert write_fates(world) == 1
+        assert world.outcome(older) == ("SUPERSEDED", None)  # its row is free
+        assert write_fates(world) == 0
     assert write_fates(world) == 1
     assert world.read("SELECT id, superseded_by FROM outbox_events WHERE outcome = 'SUPERSEDED'") == [
         (older, newest),
