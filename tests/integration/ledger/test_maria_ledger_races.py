@@ -22,7 +22,7 @@ from oldhost_sync.store.outbox.pending_fates import write_pending_fates
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import LOCK_WAITS, register
+from tests.integration.store.writing import LOCK_WAITS, register, wait_until
 
 pytestmark = pytest.mark.mariadb
 
@@ -211,15 +211,17 @@ def kill_waiting(world: MariaWorld, mariadb_server: PrivateMariaDB, spared: int)
 
 
 def kill_connections(mariadb_server: PrivateMariaDB, *, spared: int = 0, waiting_only: bool = False) -> None:
+    """Returns when they are closed."""
     with mariadb_server.connect() as connection, connection.cursor() as cursor:
         which = "AND info LIKE '%%nonce_ledger%%'" if waiting_only else ""
-        cursor.execute(
+        found = (
             "SELECT id FROM information_schema.processlist WHERE id NOT IN (CONNECTION_ID(), %s) "
-            f"AND user = 'root' AND command <> 'Daemon' {which}",
-            (spared,),
+            f"AND user = 'root' AND command <> 'Daemon' {which}"
         )
+        cursor.execute(found, (spared,))
         for (one,) in cursor.fetchall():
             cursor.execute("KILL %s", (one,))
+        wait_until(lambda: cursor.execute(found, (spared,)) == 0, "the connections to be closed")
 
 
 def test_the_server_killed_and_restarted_keeps_what_was_committed(
