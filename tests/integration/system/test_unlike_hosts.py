@@ -25,7 +25,7 @@ from tests.integration.system.commands import oldhost_sync
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
-CHANGES = 30
+CHANGES = 30  # more than the numbers of one that wraps
 KINDS: dict[str, dict[str, Any]] = {
     "used": {"expected": "used", "repeated": "punished"},
     "applied": {"expected": "applied", "rejection_uses": "no"},
@@ -33,6 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "key": {"expected": "never", "outcome": "by_id"},
     "last": {"expected": "never", "outcome": "last"},
     "refuses": {"expected": "never", "repeated": "refused"},
+    "wraps": {"expected": "used", "modulus": 24, "lowest": 4},
     "repeats": {"expected": "never", "repeated": "last_answer"},
 }
 
