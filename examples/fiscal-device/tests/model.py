@@ -9,7 +9,7 @@ def framed(number: int, command: bytes, data: bytes) -> bytes:
 class Device:
     def __init__(self) -> None:
         self.done: list[bytes] = []  # the bodies that it has carried out, in order
-        self.last = 0x7F  # the number of its last operation
+        self.last = 0x7C  # the number of its last operation: they wrap soon
         self.answer = b""  # the one to that; empty: forgotten
         self.half = b""
 
