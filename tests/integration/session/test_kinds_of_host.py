@@ -36,7 +36,7 @@ OPENINGS_MAX = 20
 LOSSES: dict[str, dict[str, Any]] = {
     "drop_before": {},
     "drop_after": {},
-    "apply_late": {"delay_ms": 20},
+    "apply_late": {"delay_ms": 5},  # well within the time that a session waits for it
     "cut_reply": {},
     "garbage": {},
     "swallow": {},
