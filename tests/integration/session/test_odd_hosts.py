@@ -91,15 +91,18 @@ def test_a_host_that_stays_busy_with_an_operation_is_called_busy(stage: Stage) -
     assert isinstance(stage.open(), Opened), "it was refused each time: nothing is in doubt"
 
 
-@pytest.mark.parametrize(("reply", "kind"), [("bytes", "unreadable"), ("not_json", "unlisted")])
-def test_answers_that_can_not_be_read_are_called_so(stage: Stage, reply: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("reply", "kind", "reason"), [("bytes", "unreadable", "unreadable"), ("not_json", "unlisted", "credentials")]
+)
+def test_answers_that_can_not_be_read_are_called_so(stage: Stage, reply: str, kind: str, reason: str) -> None:
+    """A web page is perhaps one to sign in."""
     session = stage.session()
     stage.fault("garbage", on="any", reply=reply)
     assert send(session, [stage.world.record()]).refusal == kind
     stage.world.age(stage.limits.settle_seconds)
     waiting = stage.open()
     assert isinstance(waiting, OpeningPostponed)
-    assert waiting.reason == "unreadable"
+    assert waiting.reason == reason
 
 
 def test_one_false_reading_of_the_expected_nonce_does_not_halt(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
@@ -24,8 +25,10 @@ from oldhost_sync.store.tables import metadata
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, rows
 
-pymysql.version_info = (2, 2, 1, "final", 0)  # what Django asks for
-pymysql.install_as_MySQLdb()
+# Django looks for another driver; under its name it gets PyMySQL's own modules, which others here use, too.
+pymysql.version_info = (2, 2, 1, "final", 0)
+for part in ("", ".constants", ".constants.CLIENT", ".constants.FIELD_TYPE", ".converters", ".cursors", ".err"):
+    sys.modules[f"MySQLdb{part}"] = import_module(f"pymysql{part}")
 settings.configure(USE_TZ=True)
 django.setup()
 DatabaseWrapper = import_module("django.db.backends.mysql.base").DatabaseWrapper
