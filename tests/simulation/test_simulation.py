@@ -22,6 +22,7 @@ RARE = {
     "an operator's act in a halt": 123,
     "halt resolved": 80,
     "stale": 60,
+    "zombie fenced at RESERVED": 118,
 }
 # Seeds that once showed a fault of the product (what it was is in the change that mended it).
 KEPT = (19, 60, 112, 124, 278, 544, 553, 1023, 1294, 1483, 1868, 2073, 2565, 2694, 2999, 3424, 3925, 6849, 11205)

@@ -225,10 +225,8 @@ class Resolve(ReasonedRequest):
         "decided about that one since, nothing is decided. 0: whatever the halt is",
         examples=[7],
     )
-    expected: Annotated[int, JSON_WHOLE] | None = Field(
+    expected: Annotated[int, Field(ge=0, le=INTEGER_MAX), JSON_WHOLE] | None = Field(
         default=None,
-        ge=0,
-        le=INTEGER_MAX,
         description="To adopt: the nonce that a host expects which can't be asked. OldHost can be",
         examples=[507],
     )

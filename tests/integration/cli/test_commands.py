@@ -505,7 +505,18 @@ def test_one_command_line_is_for_many_hosts(command: Command, monkeypatch: pytes
 
 
 # They need none, make it known, or are roles, which look for themselves.
-NOT_ASKED = {"demo", "migrate", "simulator", "tokens new", "up", "api", "relay", "worker"}
+NOT_ASKED = {
+    "demo",
+    "driver check",
+    "driver measure",
+    "migrate",
+    "simulator",
+    "tokens new",
+    "up",
+    "api",
+    "relay",
+    "worker",
+}
 ABOUT_A_HOST = {
     "alerts": "", "alerts ack": "1 -r x", "alerts close": "1 -r x", "audit": "", "change show": "x",
     "dead-letters confirm": "1 -r x",

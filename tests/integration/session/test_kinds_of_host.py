@@ -76,6 +76,7 @@ class Kind:
 KINDS = {
     "expected proves applied": Kind(expected="applied", rejection_uses="no"),
     "expected proves used": Kind(expected="used", tells_rejections=False),
+    "expected lags behind": Kind(expected="used", tells_rejections=False, more={"lags_seconds": 0.01}),
     "expected and outcome by number": Kind(expected="used", outcome="by_number"),
     "expected and last outcome": Kind(expected="used", outcome="last", tells_rejections=False),
     "outcome by number": Kind(outcome="by_number"),
