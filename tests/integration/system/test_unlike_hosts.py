@@ -69,6 +69,7 @@ def deployment(tmp_path: Path, database: DatabaseUrls, temporal: EmbeddedTempora
                 product.ask(partial(end_writer, name))
 
 
+@pytest.mark.timeout(300)
 def test_hosts_of_each_kind_get_every_change_once_though_a_worker_is_killed(deployment: Deployment) -> None:
     product, hosts = deployment.product, deployment.hosts
     for number in range(CHANGES):
