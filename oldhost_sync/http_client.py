@@ -183,6 +183,9 @@ def _asked(request: _Request) -> Steps[httpx.Response]:
         is_last = attempt == REQUESTS_MAX
         if isinstance(answer, httpx.Response):
             if answer.status_code < 300:
+                if not isinstance(_json(answer), dict):
+                    action = "Is the address the API's? A page to sign in may stand before it."
+                    raise ClientError(answer.status_code, "unreadable", "The answer is not the API's", action)
                 return answer
             if answer.status_code not in _LATER or is_last:
                 raise _error(answer.status_code, _json(answer))
@@ -267,10 +270,11 @@ def _built(kind: type[T], content: Mapping[str, Any]) -> T:
 
 
 def _json(answer: httpx.Response) -> Any:
+    """None: it is none."""
     try:
         return answer.json()
     except ValueError:
-        return {}
+        return None
 
 
 def _error(status: int, problem: Any) -> ClientError:

@@ -174,6 +174,8 @@ def test_a_token_is_in_no_representation(address: str) -> None:
 class Trouble(ThreadingHTTPServer):
     """Answers each request by the next of `answers`: a status, or None to close; 202 once there are no more."""
 
+    body = b'{"sync_status": "PENDING_SYNC", "change_id": 1, "idempotency_key": "k", "of_a_newer_release": 1}'
+
     def __init__(self, answers: list[tuple[int, str] | None]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers = answers
@@ -194,7 +196,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         status, retry_after = answer
-        body = b'{"sync_status": "PENDING_SYNC", "change_id": 1, "idempotency_key": "k", "of_a_newer_release": 1}'
+        body = self.server.body
         self.send_response(status)
         if retry_after:
             self.send_header("Retry-After", retry_after)
@@ -252,6 +254,17 @@ def test_what_no_one_foresaw_is_an_error_with_its_status_and_is_not_repeated(
     with pytest.raises(ClientError) as refused:
         kind(server.url, "shop").submit(*CHANGE)
     assert (refused.value.status, len(server.bodies)) == (status, 1)
+
+
+@pytest.mark.parametrize("body", [b"<html>sign in</html>", b"", b"[]"])
+def test_a_yes_that_is_not_the_api_s_is_an_error_of_ours(
+    kind: Callable[..., Any], trouble: Callable[..., Trouble], body: bytes
+) -> None:
+    server = trouble((200, ""))
+    server.body = body
+    with pytest.raises(ClientError, match="is not the API's") as refused:
+        kind(server.url, "shop").submit(*CHANGE)
+    assert (refused.value.kind, len(server.bodies)) == ("unreadable", 1)
 
 
 def test_pauses_are_those_that_the_api_asks_for_within_limits() -> None:
