@@ -13,6 +13,7 @@ import hashlib
 import http.client
 import json
 import os
+import secrets
 import sys
 import threading
 import time
@@ -58,6 +59,14 @@ SHORT: dict[str, Any] = {
 }
 
 
+def host_name(kind: str) -> str:
+    """A host that no other test has: a writer records what all runs of its host left unread on this Temporal server.
+
+    A port in the name would not do: the system gives a port again.
+    """
+    return f"{kind}-{secrets.token_hex(4)}"
+
+
 @dataclass
 class Product:
     """`with Product(folder, urls, temporal) as product: product.start_simulator(); product.start("worker")`.
@@ -84,8 +93,7 @@ class Product:
             api_bind=f"127.0.0.1:{api_port}",
             api_tokens=f"tests:ops:{digest}",
             quota_emergencies=0,  # one token makes everybody's load
-            # Its own: a writer looks into the histories of all runs that its host had on this Temporal server.
-            **(SHORT | {"host": f"oldhost-{api_port}"} | self.given),
+            **(SHORT | {"host": host_name("oldhost")} | self.given),
         )
         self.api = Api(api_port)
 

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from oldhost_simulator.simulator import Config, Simulator
-from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import writer_handle
 from tests.certificates import Authority
-from tests.faults.product import Product
+from tests.faults.product import Product, host_name
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
-NORTH = f"north-{free_port()}"
+NORTH = host_name("north")
 SECRET = "correct-horse-battery"
 
 

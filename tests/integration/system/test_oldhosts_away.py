@@ -13,7 +13,7 @@ from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import start_writer, writer_handle, writer_policy
-from tests.faults.product import Product
+from tests.faults.product import Product, host_name
 from workflows.messages import OperatorAct
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
@@ -27,8 +27,7 @@ CHANGE = {"entity_type": "unit", "entity_id": "a", "event_type": "booking_create
 @pytest.fixture
 def product(tmp_path: Path, database: DatabaseUrls, temporal: EmbeddedTemporal) -> Iterator[Product]:
     nobody = f"http://127.0.0.1:{free_port()}"
-    unique = free_port()
-    away = ",".join(f"away-{unique}-{number}={nobody}" for number in range(AWAY))
+    away = ",".join(f"{host_name('away')}={nobody}" for _ in range(AWAY))
     with Product(tmp_path, database, temporal.address, given={"oldhost_urls": away}) as product:
         product.start_simulator()
         product.start_worker()

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import writer_handle
 from tests.connect_proxy import ConnectProxy
-from tests.faults.product import Product
+from tests.faults.product import Product, host_name
 from tests.foreign_host.units_host import KEY, UnitsHost, table, written
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
-UNITS = f"units-{free_port()}"
+UNITS = host_name("units")
 PASSWORD = "correct-horse-battery"
 BASIC = f"Basic {base64.b64encode(f'proxied:{PASSWORD}'.encode()).decode()}"
 UNIT_COUNT = 12

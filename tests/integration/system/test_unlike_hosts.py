@@ -16,11 +16,10 @@ from temporalio.client import Client
 
 from oldhost_simulator.behaviour import Behaviour
 from oldhost_simulator.simulator import Config, Simulator
-from oldhost_sync.stack.machine import free_port
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal.client import writer_handle
-from tests.faults.product import Product
+from tests.faults.product import Product, host_name
 from tests.integration.system.commands import oldhost_sync
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
@@ -46,13 +45,12 @@ class Deployment:
 
 @pytest.fixture
 def deployment(tmp_path: Path, database: DatabaseUrls, temporal: EmbeddedTemporal) -> Iterator[Deployment]:
-    number = free_port()  # so that names are this test's own
     lines, hosts = [], {}
     with ExitStack() as stack:
         for kind, claims in KINDS.items():
             first = max(claims.get("lowest", 0), 1)
             config = Config(latency_ms=30, dialect="frame", behaviour=Behaviour(**claims), first_nonce=first)
-            name = f"{kind}-{number}"
+            name = host_name(kind)
             hosts[name] = stack.enter_context(Simulator(config))
             options = ", ".join(f"{key} = {json.dumps(value)}" for key, value in claims.items())
             address = f"tcp://{config.host}:{hosts[name].port}"
