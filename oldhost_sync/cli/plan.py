@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from oldhost_sync.cli.output import AsJson, console, error_console, print_json, rows, span
+from oldhost_sync.cli.replay import replay_recorded
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.planner import (
     Plan,
@@ -49,6 +50,7 @@ def _figure(name: str) -> Any:
 
 
 def plan(
+    context: typer.Context,
     units: Annotated[int, _figure("units")] = _DEFAULT.units,
     changes: Annotated[int, _figure("changes")] = _DEFAULT.changes,
     emergency_share: Annotated[float, _figure("emergency_share")] = _DEFAULT.emergency_share,
@@ -76,10 +78,21 @@ def plan(
     rate: Annotated[
         float, typer.Option(min=0, help="With --from-now: how many new changes of this mix arrive per second.")
     ] = 0.0,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FROM..TO",
+            help="Rehearse what was recorded in that time, as it is set and with the settings given here. Days in UTC, "
+            "or times with a zone: 2026-11-01..2026-11-08.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate the writer's policy on a virtual clock, compared with an oracle that knows the future. Sends nothing."""
-    given = locals()
+    given = {name: value for name, value in locals().items() if name != "context"}
+    if replay is not None:
+        replay_recorded(replay, _given_here(context), as_json=as_json)
+        return
     scenario = Scenario(**{each.name: given[each.name] for each in fields(Scenario)})
     if capacity and from_now:
         raise CliError("--capacity and --from-now can't be combined.", WRONG)
@@ -89,6 +102,15 @@ def plan(
         _report_from_now(scenario, rate, as_json=as_json)
     else:
         _report(rehearse(scenario), as_json=as_json)
+
+
+def _given_here(context: typer.Context) -> dict[str, Any]:
+    """What the command line itself says, by name; the rest are defaults."""
+    return {
+        name: value
+        for name, value in context.params.items()
+        if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT"
+    }
 
 
 def _report_from_now(scenario: Scenario, rate: float, *, as_json: bool) -> None:
@@ -149,7 +171,7 @@ def figure_lines(found: Plan) -> list[Sequence[object]]:
     promised = found.scenario.promises
     drained = span(found.drained_ms) if found.drained else f"not within {span(found.drained_ms)}"
     lines: list[Sequence[object]] = [
-        ("changes", found.scenario.changes, counts if found.operations == found.scenario.changes else ""),
+        ("changes", found.changes, counts if found.operations == found.changes else ""),
         (
             "operations",
             found.operations,

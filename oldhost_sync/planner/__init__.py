@@ -8,10 +8,12 @@ from __future__ import annotations
 from oldhost_sync.planner.plan import Bounds, Plan, PlannedState, bounds, quantile
 from oldhost_sync.planner.question import Answer, Question, live_arrivals, live_scenario
 from oldhost_sync.planner.rehearsal import Pace, rehearse
+from oldhost_sync.planner.replay import REPLAYED_CHANGES_MAX, replayed_arrivals, replayed_scenario
 from oldhost_sync.planner.scenario import Arrival, Scenario, ScenarioError, arrivals
 from oldhost_sync.planner.steady_load import Tried, capacity, ceiling_per_s, steady
 
 __all__ = [
+    "REPLAYED_CHANGES_MAX",
     "Answer",
     "Arrival",
     "Bounds",
@@ -30,5 +32,7 @@ __all__ = [
     "live_scenario",
     "quantile",
     "rehearse",
+    "replayed_arrivals",
+    "replayed_scenario",
     "steady",
 ]

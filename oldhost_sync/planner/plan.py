@@ -36,16 +36,17 @@ class PlannedState:
 class Plan:
     """What would happen. Ages and latencies are ms from acceptance to OldHost's answer, `drained_ms` is from the start.
 
-    `drained` False: it drains too slowly or never; the rehearsal stopped long after the scenario's end · `oldest_ms`:
-    age of the oldest change when it reached OldHost (for a key: of the first change that the operation covers) ·
-    `lost_ms`: time in which OldHost was idle while something could have been sent · `alerts`: how often each kind
-    opened · `emergencies_outside_ban_ms`: those that the ban did not delay · `ages_ms`: the age of each operation, by
-    class · `ages_of_property_ms`: the same by class and property · `oldest_by_minute`: the greatest age among the
-    operations that OldHost had in a minute, by the minute's start.
+    `changes`: how many were rehearsed · `drained` False: it drains too slowly or never; the rehearsal stopped long
+    after the scenario's end · `oldest_ms`: age of the oldest change when it reached OldHost (for a key: of the first
+    change that the operation covers) · `lost_ms`: time in which OldHost was idle while something could have been sent
+    · `alerts`: how often each kind opened · `emergencies_outside_ban_ms`: those that the ban did not delay ·
+    `ages_ms`: the age of each operation, by class · `ages_of_property_ms`: the same by class and property ·
+    `oldest_by_minute`: the greatest age among the operations that OldHost had in a minute, by the minute's start.
     """
 
     scenario: Scenario
     bounds: Bounds
+    changes: int
     drained: bool = True
     drained_ms: int = 0
     superseded: int = 0
@@ -111,7 +112,7 @@ class Plan:
     def figures(self) -> dict[str, Any]:
         """All figures but the samples, as JSON values; times in seconds."""
         return {
-            "changes": self.scenario.changes,
+            "changes": self.changes,
             "operations": self.operations,
             "operations_by_class": {cls.value: count for cls, count in self.by_class.items()},
             "operations_lower_bound": self.bounds.operations,

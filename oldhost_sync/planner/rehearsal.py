@@ -8,7 +8,7 @@ fast.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -26,6 +26,7 @@ from oldhost_sync.policy.tuning import WriterPolicy
 SAMPLES_MAX = 240  # states over time; when there are more, every second one is dropped
 # After this many times the scenario's length, a backlog that has not drained is reported as not draining.
 GIVE_UP_AFTER_DURATIONS = 20
+ARRIVALS_PER_PROGRESS = 1_000
 GIVE_UP_AFTER_MS_MIN = 24 * 3_600_000
 
 
@@ -81,22 +82,32 @@ def rehearse(
     changes: Sequence[Arrival] | None = None,
     *,
     steady_ms: int | None = None,
+    progress: Callable[[int], None] = lambda _arrived: None,
 ) -> Plan:
     """Run the scenario until OldHost has every accepted change. `changes`: instead of the scenario's own; those
-    accepted before its start wait from the start. `steady_ms`: the load does not
-    end, so run for this long, or until something is older than promised.
+    accepted before its start wait from the start. `steady_ms`: the load does not end, so run for this long, or until
+    something is older than promised. `progress` hears now and then how many changes have arrived.
     """
     changes = arrivals(scenario) if changes is None else changes
-    return _Rehearsal(scenario, pace or Pace(), changes, steady_ms).run()
+    return _Rehearsal(scenario, pace or Pace(), changes, steady_ms, progress).run()
 
 
 class _Rehearsal:
-    def __init__(self, scenario: Scenario, pace: Pace, changes: Sequence[Arrival], steady_ms: int | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        pace: Pace,
+        changes: Sequence[Arrival],
+        steady_ms: int | None,
+        progress: Callable[[int], None],
+    ) -> None:
         self._pace = pace
+        self._progress = progress
         self._steady_ms = steady_ms
         self._host = HostModel(scenario, pace.turnaround_ms)
         self._machine = _machine(scenario)
-        self._plan = Plan(scenario, bounds(changes, scenario.latency_ms, self._host.ban), drained=False)
+        lowest = bounds(changes, scenario.latency_ms, self._host.ban)
+        self._plan = Plan(scenario, lowest, len(changes), drained=False)
         self._now_ms = 0
         self._exact_ms = 0.0
         self._events: list[tuple[float, int, _Event]] = []
@@ -139,6 +150,8 @@ class _Rehearsal:
         match event:
             case Arrival():
                 self._to_arrive -= 1
+                if self._to_arrive % ARRIVALS_PER_PROGRESS == 0:
+                    self._progress(self._plan.changes - self._to_arrive)
                 self._machine.enqueue([event.ref], self._now_ms)
             case _Sent() | _Served() if not self._came_back(event):
                 return  # the machine receives it with the send's report

@@ -81,23 +81,6 @@ def test_status_shows_the_writer_and_the_books(command: Command) -> None:
     assert as_json["books"]["balance"] is True
 
 
-def test_a_plan_from_now_counts_what_is_outstanding_and_scheduled(command: Command) -> None:
-    later = (datetime.now(UTC) + timedelta(hours=2)).isoformat()
-    submitted(command, "unit/planned", "unit_status_changed", {"status": "Dirty"}, "plan-1")
-    command(
-        "submit", "--entity", "unit/planned", "--event", "checked_out", "--payload", "{}", "--key", "plan-2",
-        "--not-before", later,
-    )  # fmt: skip
-    figures = command("plan", "--from-now", "--json").json
-    assert figures["now"]["by_class"]["LWW"]["outstanding"] >= 1
-    assert figures["now"]["by_class"]["TXN"]["scheduled"] >= 1
-    assert figures["promises"]["consistency within 4 h"] is True
-    assert 7_000 < figures["drained_s"] < 7_300
-    shown = command("plan", "--from-now")
-    assert shown.code == 0
-    assert "scheduled" in shown.out
-
-
 def test_status_without_temporal_still_shows_the_books(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     shown = command("status")
