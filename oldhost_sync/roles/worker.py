@@ -309,8 +309,10 @@ def access(settings: Settings) -> Callable[[str], Access]:
                 files.signing()
         except NoAccess as error:
             raise SettingsError(f"{settings.place_of(host)}: {error}") from None
-        if files.auth is not None and not parse_address(urls[host]).tls:
-            logger.warning("the address of host %s is http://, so our credentials for it travel unencrypted", host)
+        address = parse_address(urls[host])
+        if files.auth is not None and not address.tls:
+            why = "the address of host %s is %s://, so our credentials for it travel unencrypted"
+            logger.warning(why, host, address.scheme)
     return lambda host: by_host.get(host, Access())
 
 

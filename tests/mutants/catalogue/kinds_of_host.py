@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant, Patch
 
 AMBIGUITY = "oldhost_sync/drivers/ambiguity.py"
 LEDGER = "oldhost_sync/oldhost/ledger.py"
-RECOVERY = "oldhost_sync/oldhost/recovery.py"
+INQUIRY = "oldhost_sync/oldhost/inquiry.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 QUESTIONS = "oldhost_sync/oldhost/expected_nonce.py"
 CONNECTION = "oldhost_sync/oldhost/shared_connection.py"
@@ -46,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         "a rejection that used no number counts as one that did",
-        (Patch(RECOVERY, "told.fate if told.consumed else ToldFate.NOT_TAKEN", "told.fate"),),
+        (Patch(INQUIRY, "told.fate if told.consumed else ToldFate.NOT_TAKEN", "told.fate"),),
         levels=(KINDS_OF_HOST,),
     ),
     Mutant(
@@ -58,7 +58,7 @@ MUTANTS = (
         "a host that was restarted still repeats its last answer",
         (
             Patch(
-                RECOVERY,
+                INQUIRY,
                 "if not ready.incarnation or ready.incarnation != taken.incarnation:",
                 "if not ready.incarnation:",
             ),
@@ -171,17 +171,17 @@ MUTANTS = (
     ),
     Mutant(
         "a new beginning is followed though nobody has declared it",
-        (Patch(RECOVERY, "self.capabilities.resets is Resets.DAY and told == lowest", "told == lowest"),),
+        (Patch(INQUIRY, "self.capabilities.resets is Resets.DAY and told == lowest", "told == lowest"),),
         levels=(KINDS_OF_HOST,),
     ),
     Mutant(
         "the lowest number is a new beginning, though it is the next one",
-        (Patch(RECOVERY, "told == lowest and not fits else None", "told == lowest else None"),),
+        (Patch(INQUIRY, "told == lowest and not fits else None", "told == lowest else None"),),
         levels=(KINDS_OF_HOST,),
     ),
     Mutant(
         "what was sent before a new beginning is judged by the new count",
-        (Patch(RECOVERY, "        if begins_with is not None:\n            expected = None\n", ""),),
+        (Patch(INQUIRY, "        if begins_with is not None:\n            expected = None\n", ""),),
         levels=(KINDS_OF_HOST,),
     ),
 )

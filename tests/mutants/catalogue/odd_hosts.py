@@ -26,6 +26,7 @@ HTTP_WIRE = "oldhost_sync/drivers/http/wire.py"
 REFUSAL = "oldhost_sync/drivers/http/refusal.py"
 RESPONSE = "oldhost_sync/drivers/http/response.py"
 SHARED_CONNECTION = "oldhost_sync/oldhost/shared_connection.py"
+INQUIRY = "oldhost_sync/oldhost/inquiry.py"
 RECOVERY = "oldhost_sync/oldhost/recovery.py"
 CONNECTOR = "oldhost_sync/oldhost/connector.py"
 ACCESS = "oldhost_sync/oldhost/access.py"
@@ -131,12 +132,12 @@ MUTANTS = (
     ),
     Mutant(
         "a pause before a connection is not kept",
-        (Patch(RECOVERY, "if (early := self.pace.postpones(self.clock())) is not None:", "if (early := None) is not None:"),),
+        (Patch(INQUIRY, "if (early := self.pace.postpones(self.clock())) is not None:", "if (early := None) is not None:"),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
         "a good answer leaves the pauses as they are",
-        (Patch(RECOVERY, "            self.pace.answered(operation=False)\n", ""),),
+        (Patch(INQUIRY, "            self.pace.answered(operation=False)\n", ""),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(
@@ -161,7 +162,7 @@ MUTANTS = (
     ),
     Mutant(
         "a silent host can't be reached",
-        (Patch(RECOVERY, 'self._come_back("silent", f"OldHost takes the connection and our request: {error}")', 'self._come_back("connection", str(error))'),),
+        (Patch(INQUIRY, 'self._come_back("silent", f"OldHost takes the connection and our request: {error}")', 'self._come_back("connection", str(error))'),),
         levels=(FOREIGN_HOST,),
     ),
     Mutant(

@@ -156,12 +156,12 @@ MUTANTS = (
     ),
     Mutant(
         "nothing learnt from an operation that was only slow",
-        (Patch("oldhost_sync/oldhost/recovery.py", "            case ConnectionInUse():\n                self.reply_timeout.found_unfinished(self.clock())\n", "            case ConnectionInUse():\n"),),
+        (Patch("oldhost_sync/oldhost/inquiry.py", "            case ConnectionInUse():\n                self.reply_timeout.found_unfinished(self.clock())\n", "            case ConnectionInUse():\n"),),
         levels=(OVERDUE,),
     ),
     Mutant(
         "the reply timeout is of a session",
-        (Patch("oldhost_sync/oldhost/recovery.py", "            reply_timeout=self.reply_timeout,\n", "            reply_timeout=ReplyTimeout(),\n"),),
+        (Patch("oldhost_sync/oldhost/recovery.py", "            reply_timeout=self.reply_timeout,\n", "            reply_timeout=type(self.reply_timeout)(),\n"),),
         levels=(OVERDUE,),
     ),
     Mutant(
@@ -171,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         "not applied is believed as soon as OldHost is reached",
-        (Patch("oldhost_sync/oldhost/recovery.py", "                reached[0].close()\n                self._rest(late_seconds)\n", "                reached[0].close()\n"),),
+        (Patch("oldhost_sync/oldhost/inquiry.py", "                reached[0].close()\n                self._rest(late_seconds)\n", "                reached[0].close()\n"),),
         levels=(RECOVERY,),
     ),
     Mutant(
