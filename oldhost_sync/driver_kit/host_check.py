@@ -116,7 +116,8 @@ def _visit(driver: Driver, way: Way) -> Visit:
 def _asked_outcome(can: Capabilities, way: Way, connection: HostConnection, readings: list[End]) -> End:
     """The answer to a question for the outcome of the number before the expected one, or of a key that is none."""
     expected = next((event.nonce for event in readings if isinstance(event, Expected)), can.lowest + 1)
-    return way.exchange(connection, connection.wire.ask_outcome(max(can.lowest, expected - 1), NO_KEY))[0]
+    question = connection.wire.ask_outcome(max(can.lowest, expected - 1), NO_KEY, connection.at_ms())
+    return way.exchange(connection, question)[0]
 
 
 def _findings(can: Capabilities, first: Visit, second: Visit | None) -> Iterator[ClaimFinding]:

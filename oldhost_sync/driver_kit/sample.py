@@ -33,11 +33,14 @@ class AskOutcome:
 
     number: int
     key: str
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Greet:
     """See `Wire.greet`."""
+
+    at_ms: int = 0
 
 
 Request = Operation | AskExpected | AskOutcome | Greet
@@ -73,7 +76,7 @@ def wire_for(driver: Driver, peer: Peer, greeting: Sample | None, request: Reque
     """A wire on which `request` may be made: greeted, unless that is the request."""
     wire = driver.wire(peer)
     if greeting is not None and not isinstance(request, Greet):
-        wire.greet()
+        wire.greet(0)
         wire.feed(greeting.answer)
     return wire
 
@@ -83,12 +86,12 @@ def written(wire: Wire, request: Request) -> bytes:
     match request:
         case Operation(number, body, at_ms):
             return wire.operation(number, body, at_ms)
-        case AskOutcome(number, key):
-            return wire.ask_outcome(number, key)
+        case AskOutcome(number, key, at_ms):
+            return wire.ask_outcome(number, key, at_ms)
         case AskExpected(at_ms):
             return wire.ask_expected(at_ms)
-        case Greet():
-            return wire.greet()
+        case Greet(at_ms):
+            return wire.greet(at_ms)
 
 
 def fed(wire: Wire, pieces: Iterable[bytes], *, ends: bool) -> Read:

@@ -54,30 +54,29 @@ LOCAL = Peer()
 class Wire(Protocol):
     """One connection's protocol. One exchange at a time: a request is asked for, written, and then bytes are fed until
     an End ends it: an Answer to an operation, a Told or OutcomeTold to a question, Ready or a Told to the greeting.
+    `at_ms`: the wall clock's time, for what is signed or dated.
     """
 
     @property
     def said(self) -> Said | None:
         """The last answer to an operation in its own words, unless it ends the operation by the protocol."""
 
-    def greet(self) -> bytes:
+    def greet(self, at_ms: int) -> bytes:
         """What is written first; then Ready, or a Told, is awaited. Empty: the connection is ready at once."""
 
     def operation(self, number: int, body: bytes, at_ms: int) -> bytes:
-        """The request for an operation. `number`: as the host counts; `at_ms`: the wall clock's time, for frames that
-        are signed or dated.
-        """
+        """The request for an operation. `number`: as the host counts."""
 
     def ask_expected(self, at_ms: int) -> bytes:
-        """The question for the number that the host expects next. It changes nothing there. `at_ms`: as above."""
+        """The question for the number that the host expects next. It changes nothing there."""
 
-    def ask_outcome(self, number: int, key: str) -> bytes:
+    def ask_outcome(self, number: int, key: str, at_ms: int) -> bytes:
         """The question for the outcome of the operation that had this number or this idempotency key."""
 
-    def idle(self) -> bytes:
+    def idle(self, at_ms: int) -> bytes:
         """What keeps an idle connection alive; empty: nothing. It is answered by nothing but Working."""
 
-    def bye(self) -> bytes:
+    def bye(self, at_ms: int) -> bytes:
         """What is written before we close; empty: nothing. No answer is awaited."""
 
     def feed(self, data: bytes) -> list[Event]:

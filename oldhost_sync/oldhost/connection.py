@@ -203,7 +203,7 @@ class OldHostConnection:
 
     def greet(self, *, timeout_seconds: float, while_waiting: Heartbeat) -> End:
         """Say what the driver says first, and read the answer; raises as `begin` and `finish` do."""
-        greeting = self.wire.greet()
+        greeting = self.wire.greet(self.at_ms())
         if not greeting:
             return self.ready
         self.begin(greeting, timeout_seconds=timeout_seconds, while_waiting=while_waiting)
@@ -214,7 +214,7 @@ class OldHostConnection:
 
     def keep_alive(self) -> None:
         """Write the driver's sign of life, if it has one and nothing was written for a while."""
-        sign = self.wire.idle()
+        sign = self.wire.idle(self.at_ms())
         if sign and self._socket is not None and self._clock() - self._written_at >= IDLE_SECONDS:
             self._send_aside(self._socket, sign)
 
@@ -279,7 +279,7 @@ class OldHostConnection:
     def close(self) -> None:
         sock, self._socket = self._socket, None
         if sock is not None:
-            if self._until is None and (bye := self.wire.bye()):
+            if self._until is None and (bye := self.wire.bye(self.at_ms())):
                 self._send_aside(sock, bye)
             with contextlib.suppress(OSError):
                 sock.close()

@@ -64,7 +64,7 @@ class Questions:
         return self.numbering.told(told, nonce)
 
     def _outcome(self, connection: HostConnection, number: int, key: str, heartbeat: Heartbeat) -> OutcomeTold | Told:
-        told = self._ask(connection, connection.wire.ask_outcome(number, key), heartbeat)
+        told = self._ask(connection, connection.wire.ask_outcome(number, key, connection.at_ms()), heartbeat)
         return NOT_ASKED if isinstance(told, Expected | OutOfRange) else told
 
     def _after(self, last: OutcomeTold | Told, first: int | None) -> Told:

@@ -70,7 +70,7 @@ class Client:
         return self.exchange(self.connection.wire.ask_expected(0))
 
     def outcome(self, number: int, key: str) -> End:
-        return self.exchange(self.connection.wire.ask_outcome(number, key))
+        return self.exchange(self.connection.wire.ask_outcome(number, key, self.connection.at_ms()))
 
 
 Start = Callable[..., tuple[Client, AdminClient]]
@@ -220,7 +220,7 @@ def test_a_host_that_only_works_is_given_up_at_the_deadline(meet: Start) -> None
 
 def test_a_sign_of_life_is_answered_by_nothing(meet: Start) -> None:
     client, _ = meet()
-    client.connection._send_aside(client.connection._socket, client.connection.wire.idle())  # type: ignore[arg-type]
+    client.connection._send_aside(client.connection._socket, client.connection.wire.idle(0))  # type: ignore[arg-type]
     assert client.operation(501) == Applied(502)
     assert client.connection.is_alive()
 

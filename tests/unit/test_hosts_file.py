@@ -318,6 +318,16 @@ def test_each_host_has_its_own_files(load: Load, tmp_path: Path) -> None:
     assert access("north") == access("oldhost") == access("elsewhere") == Access()
 
 
+@pytest.mark.parametrize("scheme", ["http", "tcp"])
+def test_credentials_that_travel_unencrypted_are_warned_of(
+    load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture, scheme: str
+) -> None:
+    (tmp_path / "auth").write_text("bearer token")
+    driver = "frame" if scheme == "tcp" else "http"
+    worker.access(load(f'[hosts.till]\nurl = "{scheme}://till.example:4100"\ndriver = "{driver}"\nauth_file = "auth"'))
+    assert f"the address of host till is {scheme}://, so our credentials for it travel unencrypted" in caplog.text
+
+
 MAPPING = '# rooms\nname = "{name}"\n[rules."*"]\npreset = "oldhost"'
 
 

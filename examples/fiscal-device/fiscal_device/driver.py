@@ -41,27 +41,27 @@ def frame(number: int, command: int, data: bytes) -> bytes:
 class FiscalWire:
     """One connection."""
 
-    def __init__(self, peer: Peer) -> None:  # noqa: ARG002 — it is the same whoever asks
+    def __init__(self, peer: Peer) -> None:
         self.said: Said | None = None
         self.asked: tuple[int, int] | None = None  # the number and the command whose answer is awaited
         self.kept = b""
 
-    def greet(self) -> bytes:
+    def greet(self, at_ms: int) -> bytes:
         return self._ask(LOWEST, LOG_ON, b"")
 
-    def operation(self, number: int, body: bytes, at_ms: int) -> bytes:  # noqa: ARG002 — no frame is dated
+    def operation(self, number: int, body: bytes, at_ms: int) -> bytes:
         return self._ask(number, OPERATION, body)
 
     def ask_expected(self, at_ms: int) -> bytes:
         raise NotImplementedError("the device can't be asked")
 
-    def ask_outcome(self, number: int, key: str) -> bytes:
+    def ask_outcome(self, number: int, key: str, at_ms: int) -> bytes:
         raise NotImplementedError("the device can't be asked")
 
-    def idle(self) -> bytes:
+    def idle(self, at_ms: int) -> bytes:
         return b""
 
-    def bye(self) -> bytes:
+    def bye(self, at_ms: int) -> bytes:
         return b""
 
     def feed(self, data: bytes) -> list[Event]:

@@ -50,20 +50,20 @@ class FrameWire:
 
     # ------------------------------------------------------------------------------------------------- requests
 
-    def greet(self) -> bytes:
+    def greet(self, at_ms: int) -> bytes:
         credentials = {"authorization": self._peer.authorization} if self._peer.authorization else {}
         return self._ask(Asked.LOGON, {"type": "logon", "version": PROTOCOL_VERSION, **credentials})
 
-    def operation(self, number: int, body: bytes, at_ms: int) -> bytes:  # noqa: ARG002 - its frames are not dated
+    def operation(self, number: int, body: bytes, at_ms: int) -> bytes:
         self._number = number
         return self._ask(Asked.OPERATION, {"type": "operation", "number": number}, body)
 
-    def ask_expected(self, at_ms: int) -> bytes:  # noqa: ARG002 - as above
+    def ask_expected(self, at_ms: int) -> bytes:
         if self._capabilities.expected is Expects.NEVER:
             raise NotImplementedError("this host can't be asked for the number that it expects")
         return self._ask(Asked.EXPECTED, {"type": "expected"})
 
-    def ask_outcome(self, number: int, key: str) -> bytes:
+    def ask_outcome(self, number: int, key: str, at_ms: int) -> bytes:
         self._number, self._key = number, key
         match self._capabilities.outcome:
             case AskedOutcomes.NEVER:
@@ -76,10 +76,10 @@ class FrameWire:
                 of = {"key": key}
         return self._ask(Asked.OUTCOME, {"type": "outcome", **of})
 
-    def idle(self) -> bytes:
+    def idle(self, at_ms: int) -> bytes:
         return frame({"type": "idle"})
 
-    def bye(self) -> bytes:
+    def bye(self, at_ms: int) -> bytes:
         return frame({"type": "bye"})
 
     def _ask(self, what: Asked, head: Mapping[str, Any], body: bytes = b"") -> bytes:

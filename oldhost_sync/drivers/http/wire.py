@@ -41,7 +41,7 @@ class HttpWire:
         self._nonce: int | None = None  # of the operation on the wire; None: a question
         self.said: Said | None = None
 
-    def greet(self) -> bytes:
+    def greet(self, at_ms: int) -> bytes:
         return b""
 
     def operation(self, number: int, body: bytes, at_ms: int) -> bytes:
@@ -54,13 +54,13 @@ class HttpWire:
             raise NotImplementedError("this host can't be asked for the number that it expects")
         return self._requests.ask_expected(at_ms, self._peer)
 
-    def ask_outcome(self, number: int, key: str) -> bytes:
+    def ask_outcome(self, number: int, key: str, at_ms: int) -> bytes:
         raise NotImplementedError("hosts that are reached by HTTP can't be asked for an outcome")
 
-    def idle(self) -> bytes:
+    def idle(self, at_ms: int) -> bytes:
         return b""
 
-    def bye(self) -> bytes:
+    def bye(self, at_ms: int) -> bytes:
         return b""
 
     def feed(self, data: bytes) -> list[Event]:

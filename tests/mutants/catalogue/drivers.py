@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         "a good-bye is said in the middle of an exchange",
-        (Patch(CONNECTION, "if self._until is None and (bye := self.wire.bye()):", "if bye := self.wire.bye():"),),
+        (Patch(CONNECTION, "if self._until is None and (bye := self.wire.bye(self.at_ms())):", "if bye := self.wire.bye(self.at_ms()):"),),
         levels=(DRIVERS,),
     ),
     Mutant(

@@ -41,7 +41,7 @@ class LineWire:
         self._kept = b""
         self.said: Said | None = None
 
-    def greet(self) -> bytes:
+    def greet(self, at_ms: int) -> bytes:
         self._begin(None)
         return f"HELLO {self._peer.authorization}\n".encode()
 
@@ -53,13 +53,13 @@ class LineWire:
         self._begin(None)
         return b"NEXT?\n"
 
-    def ask_outcome(self, number: int, key: str) -> bytes:
+    def ask_outcome(self, number: int, key: str, at_ms: int) -> bytes:
         raise NotImplementedError("only the next number can be asked")
 
-    def idle(self) -> bytes:
+    def idle(self, at_ms: int) -> bytes:
         return b""
 
-    def bye(self) -> bytes:
+    def bye(self, at_ms: int) -> bytes:
         return b"BYE\n"
 
     def feed(self, data: bytes) -> list[Event]:

@@ -105,7 +105,7 @@ class AnswersWhatWasNotAsked(LineWire):
 
 
 class AsksForNothing(LineWire):
-    def ask_outcome(self, number: int, key: str) -> bytes:
+    def ask_outcome(self, number: int, key: str, at_ms: int) -> bytes:
         return b""
 
 

@@ -67,13 +67,13 @@ def asking(capabilities: Capabilities = LIKE_OLDHOST) -> FrameWire:
 
 def asking_outcome(outcome: AskedOutcomes) -> FrameWire:
     begun = wire(Capabilities(outcome=outcome))
-    begun.ask_outcome(NUMBER, KEY)
+    begun.ask_outcome(NUMBER, KEY, 0)
     return begun
 
 
 def greeted(capabilities: Capabilities = LIKE_OLDHOST) -> FrameWire:
     begun = wire(capabilities)
-    begun.greet()
+    begun.greet(0)
     return begun
 
 
@@ -82,11 +82,11 @@ def greeted(capabilities: Capabilities = LIKE_OLDHOST) -> FrameWire:
 
 def test_each_request_is_one_frame_with_a_line_of_json() -> None:
     own = FrameDriver(LIKE_OLDHOST).wire(Peer(authorization="Bearer sesame"))
-    assert wire().greet() == b'\x00\x00\x00\x1c{"type":"logon","version":1}'
-    assert own.greet() == frame(b'{"type":"logon","version":1,"authorization":"Bearer sesame"}')
+    assert wire().greet(0) == b'\x00\x00\x00\x1c{"type":"logon","version":1}'
+    assert own.greet(0) == frame(b'{"type":"logon","version":1,"authorization":"Bearer sesame"}')
     assert wire().ask_expected(0) == frame(b'{"type":"expected"}')
-    assert wire().idle() == frame(b'{"type":"idle"}')
-    assert wire().bye() == frame(b'{"type":"bye"}')
+    assert wire().idle(0) == frame(b'{"type":"idle"}')
+    assert wire().bye(0) == frame(b'{"type":"bye"}')
 
 
 def test_an_operation_is_followed_by_its_bytes_as_they_are() -> None:
@@ -103,14 +103,14 @@ def test_an_operation_is_followed_by_its_bytes_as_they_are() -> None:
     ],
 )
 def test_an_outcome_is_asked_for_as_the_host_can_be_asked(outcome: AskedOutcomes, request_: bytes) -> None:
-    assert wire(Capabilities(outcome=outcome)).ask_outcome(NUMBER, KEY) == frame(request_)
+    assert wire(Capabilities(outcome=outcome)).ask_outcome(NUMBER, KEY, 0) == frame(request_)
 
 
 def test_a_host_is_not_asked_what_it_can_not_tell() -> None:
     with pytest.raises(NotImplementedError):
         wire(Capabilities()).ask_expected(0)
     with pytest.raises(NotImplementedError):
-        wire(Capabilities()).ask_outcome(NUMBER, KEY)
+        wire(Capabilities()).ask_outcome(NUMBER, KEY, 0)
 
 
 # ------------------------------------------------------------------------------------------------------- answers

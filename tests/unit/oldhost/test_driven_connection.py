@@ -46,8 +46,10 @@ class LineWire:
 
     def __init__(self) -> None:
         self._rest = b""
+        self.greeted_at_ms = 0
 
-    def greet(self) -> bytes:
+    def greet(self, at_ms: int) -> bytes:
+        self.greeted_at_ms = at_ms
         return b"hello\n"
 
     def operation(self, number: int, body: bytes, at_ms: int) -> bytes:
@@ -56,13 +58,13 @@ class LineWire:
     def ask_expected(self, at_ms: int) -> bytes:
         return b"ask\n"
 
-    def ask_outcome(self, number: int, key: str) -> bytes:
+    def ask_outcome(self, number: int, key: str, at_ms: int) -> bytes:
         return b""
 
-    def idle(self) -> bytes:
+    def idle(self, at_ms: int) -> bytes:
         return b"alive\n"
 
-    def bye(self) -> bytes:
+    def bye(self, at_ms: int) -> bytes:
         return b"bye\n"
 
     def feed(self, data: bytes) -> list[Event]:
@@ -149,6 +151,8 @@ def test_a_greeting_is_answered_before_anything_is_asked(host: Host) -> None:
     assert host.connection.greet(timeout_seconds=5, while_waiting=lambda: None) == Ready(501, "north")
     assert host.connection.ready == Ready(501, "north")
     assert host.hears() == b"hello\n"
+    assert isinstance(host.connection.wire, LineWire)
+    assert host.connection.wire.greeted_at_ms > 0, "a log-on may be signed or dated"
 
 
 def test_a_greeting_that_is_not_ready_is_an_answer(host: Host) -> None:
