@@ -115,12 +115,17 @@ _BY_STATUS: dict[int, type[ClientError]] = {
 
 @dataclass(frozen=True)
 class SubmittedChange:
-    """The change is stored durably. `change_id`: None while it is scheduled; `replayed`: it was recorded before."""
+    """The change is stored durably. `change_id`: None while it is scheduled; `replayed`: it was recorded before.
+    `expected_at`: when OldHost is expected to have it, if no newer change replaces it; `keeps_promise`: whether the
+    promise is kept then. None: nobody can know.
+    """
 
     idempotency_key: str
     sync_status: str
     change_id: int | None = None
     replayed: bool = False
+    expected_at: datetime | None = None
+    keeps_promise: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -263,7 +268,7 @@ def _built(kind: type[T], content: Mapping[str, Any]) -> T:
     """What a newer API says besides is passed over."""
     named = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     given = {name: value for name, value in content.items() if name in named}
-    for name in ("accepted_at", "processed_at"):
+    for name in ("accepted_at", "processed_at", "expected_at"):
         if isinstance(given.get(name), str):
             given[name] = datetime.fromisoformat(given[name])
     return kind(**given)

@@ -14,6 +14,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
+from oldhost_sync.policy.forecast.outlook import Outlook
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.machine.progress import STATES
 from oldhost_sync.policy.machine.session import BreakerState, Phase, SessionState
@@ -87,6 +88,16 @@ def _waiting_for(session: SessionState) -> str:
 def _forecast(machine: Machine, now_ms: int) -> dict[str, Any]:
     forecast = machine.load.forecast(machine.coalescer, machine.blocked_ms(now_ms), now_ms)
     return asdict(forecast) | {"breaks_emergency": forecast.breaks_emergency or forecast.late_emergencies > 0}
+
+
+def outlook(machine: Machine, now_ms: int) -> dict[str, Any] | None:
+    """When a change that is accepted now will reach OldHost (see `Outlook`); None while nobody can know."""
+    if state(machine) not in ("SENDING", "BANNED", "CONNECTING", "RENEWING") or _waiting_for(machine.session):
+        return None
+    load, coalescer = machine.load, machine.coalescer
+    backlog = load.backlog(coalescer, machine.blocked_ms(now_ms))
+    sent, ready = len(machine.in_flight), coalescer.turns.waiting
+    return Outlook.of(backlog, load.arrivals, machine.policy, now_ms, sent, ready).to_json()
 
 
 def state(machine: Machine) -> str:

@@ -195,6 +195,10 @@ class SyncWriterWorkflow:
         return status_report.status(self.machine, self.host, present_ms())
 
     @workflow.query
+    def outlook(self) -> dict[str, Any] | None:
+        return status_report.outlook(self.machine, present_ms())
+
+    @workflow.query
     def find(self, entity_type: str, entity_id: str) -> dict[str, Any]:
         return status_report.find(self.machine, EntityKey(entity_type, entity_id), present_ms())
 

@@ -13,6 +13,7 @@ from oldhost_sync.api.access.pace import RefusedSignIns
 from oldhost_sync.api.access.quotas import QuotaKeeper
 from oldhost_sync.api.access.tokens import Tokens
 from oldhost_sync.api.database import Database
+from oldhost_sync.api.expected_arrival import ExpectedArrivals
 from oldhost_sync.api.planner_process import PlannerProcess
 from oldhost_sync.api.refused_writes import LastRefusal, RefusedWrites
 from oldhost_sync.api.telemetry import RequestMetrics
@@ -75,6 +76,7 @@ class Dependencies:
     writers_by_host: Mapping[str, WriterLink] = field(default_factory=dict)
     books: BookCount = field(init=False)
     commits: GroupCommit = field(init=False)
+    expected: ExpectedArrivals = field(init=False)
     planner: PlannerProcess = field(init=False)
     quotas: QuotaKeeper = field(init=False)
     refused_writes: RefusedWrites = field(init=False)
@@ -84,6 +86,8 @@ class Dependencies:
         object.__setattr__(self, "quotas", QuotaKeeper(self.host, self.of_each_token, separate, self.clock))
         object.__setattr__(self, "refused_writes", RefusedWrites(self.host, separate, self.clock))
         object.__setattr__(self, "commits", GroupCommit(self.database))
+        expected = ExpectedArrivals(self.writer.query, lambda: self.policy.promises, self.clock)
+        object.__setattr__(self, "expected", expected)
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
         object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))
 

@@ -110,6 +110,11 @@ BOOKS_SHARE_MAX = 0.05
 
 # The largest number that the writer's query returns.
 UPCOMING_MAX = 200
+# How long the writer's outlook is used before it is asked again while changes come, in general and while nothing waits;
+# at most this share of the time it may be asked. An older one is not used.
+OUTLOOK_SECONDS, OUTLOOK_SECONDS_CALM, OUTLOOK_SHARE_MAX, OUTLOOK_SECONDS_MAX = 1.0, 10.0, 0.05, 30.0
+# How long a write that is recorded waits for the first outlook, and how many changes since the last are counted.
+OUTLOOK_WAIT_SECONDS_MAX, OUTLOOK_CHANGES_MAX = 0.1, 5_000
 # Temporal answers a query in milliseconds; an operator's update takes a workflow task or two.
 WRITER_QUERY_SECONDS_MAX = 2.0
 WRITER_UPDATE_SECONDS_MAX = 10.0

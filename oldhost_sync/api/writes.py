@@ -17,6 +17,7 @@ import json
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -28,6 +29,7 @@ from starlette.responses import Response
 from oldhost_sync.api import http_limits
 from oldhost_sync.api.bounded_waits import is_silent
 from oldhost_sync.api.database import Database
+from oldhost_sync.api.expected_arrival import ExpectedArrivals
 from oldhost_sync.api.problems import commit_uncertain, too_busy
 from oldhost_sync.api.requests import AnswerBody, RequestKey
 from oldhost_sync.api.telemetry import note
@@ -154,41 +156,64 @@ def _record_one(engine: Engine, change: Acceptable) -> RecordedChange | None:
 
 
 T = TypeVar("T")
+EXPECTED_AT = (
+    "When OldHost is expected to have it, if no newer change replaces it; null in a repetition, while scheduled, and "
+    "while nobody can know, as during a pause"
+)
 
 
 class Accepted(AnswerBody):
     """The change is recorded and will reach OldHost. The same Idempotency-Key and body give this answer again."""
 
-    EXAMPLE: ClassVar[dict[str, Any]] = {"sync_status": "PENDING_SYNC", "change_id": 4711, "idempotency_key": KEY}
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "sync_status": "PENDING_SYNC",
+        "change_id": 4711,
+        "idempotency_key": KEY,
+        "expected_at": "2026-05-01T12:02:01.250Z",
+        "keeps_promise": True,
+    }
 
     sync_status: str = Field(description="PENDING_SYNC, or SCHEDULED until `not_before`")
     change_id: int | None = Field(description="The order token; null while scheduled")
     idempotency_key: str = Field(description="Ask GET /api/changes/{idempotency_key} for its fate")
+    expected_at: datetime | None = Field(description=EXPECTED_AT)
+    keeps_promise: bool | None = Field(description="Whether the promise for its class is kept then; null as before")
 
 
-async def recorded(recording: Awaitable[T], key: RequestKey) -> T:
+async def recorded(expected: ExpectedArrivals, recording: Awaitable[T], key: RequestKey) -> T:
     """Await it; if its commit is uncertain, the problem names the key to ask with."""
+    expected.look()
     try:
-        return await recording
+        result = await recording
     except CommitUncertain:
         raise commit_uncertain(key.text) from None
+    await expected.known()
+    return result
 
 
-async def recorded_answer(commits: GroupCommit, change: Acceptable, key: RequestKey) -> Response:
+async def recorded_answer(
+    commits: GroupCommit, expected: ExpectedArrivals, change: Acceptable, key: RequestKey
+) -> Response:
     """Record `change` and answer."""
-    return accepted_answer(await recorded(commits.record(replace(change, key_is_new=key.is_new)), key))
+    recording = commits.record(replace(change, key_is_new=key.is_new))
+    return accepted_answer(expected, await recorded(expected, recording, key))
 
 
-def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = ()) -> Response:
-    """202. The first request and every repetition get the same bytes, whatever happened to the change in between."""
-    content = accepted_fields(change)
+def accepted_answer(
+    expected: ExpectedArrivals, change: RecordedChange, changes: Sequence[RecordedChange] = ()
+) -> Response:
+    """202. The first request and every repetition say the same of the change, whatever happened to it in between; only
+    the first says when it is expected.
+    """
+    content = accepted_fields(expected, change)
     if changes:
-        content["changes"] = [accepted_fields(entry) for entry in changes]
+        others = [accepted_fields(expected, entry) for entry in changes[1:]]
+        content = {**content, "changes": [content, *others]}
     headers = {"Idempotency-Replayed": "true"} if change.duplicate else None
     return Response(json.dumps(content, separators=(",", ":")), 202, headers, "application/json")
 
 
-def accepted_fields(change: RecordedChange) -> dict[str, Any]:
+def accepted_fields(expected: ExpectedArrivals, change: RecordedChange) -> dict[str, Any]:
     note(change)
     scheduled = change.scheduled_id is not None
     return {
@@ -196,4 +221,5 @@ def accepted_fields(change: RecordedChange) -> dict[str, Any]:
         # A scheduled change gets its id later, so the first answer had none.
         "change_id": None if scheduled else change.change_id,
         "idempotency_key": change.idempotency_key,
+        **expected.of(change),
     }

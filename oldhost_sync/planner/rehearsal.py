@@ -16,6 +16,7 @@ from oldhost_sync.planner.plan import Plan, PlannedState, bounds
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass, to_wire
 from oldhost_sync.policy.forecast.forecast import OPENING_READS
+from oldhost_sync.policy.forecast.outlook import DISPATCH_MS, RELAY_EMERGENCY_MS, RELAY_MS
 from oldhost_sync.policy.machine.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep
 from oldhost_sync.policy.machine.conditions import conditions
 from oldhost_sync.policy.machine.events import OpeningPostponed, Probed, SendEnded, SessionOpened
@@ -38,9 +39,9 @@ class Pace:
     the ledger adds to a ban. What a ban refused can't be applied late, so the opening after it waits for nothing more.
     """
 
-    relay_ms: int = 550
-    relay_emergency_ms: int = 70
-    dispatch_ms: int = 50
+    relay_ms: int = RELAY_MS
+    relay_emergency_ms: int = RELAY_EMERGENCY_MS
+    dispatch_ms: int = DISPATCH_MS
     report_ms: int = 50
     turnaround_ms: float = 0.5
     ban_margin_ms: int = 500

@@ -174,3 +174,4 @@ MAPPING_UNIT = _tests("unit tests of mappings", "tests/unit/drivers/test_mapping
 UNITS_HOST = _tests("real sockets, a host with an API of its own", "tests/integration/session/test_units_host.py")
 PROXY = _tests("real sockets, a proxy", "tests/integration/session/test_proxy.py")
 SECRETS = _tests("real sockets, secrets", "tests/integration/session/test_secrets.py")
+EXPECTED = _tests("unit tests of expected arrivals", "tests/unit/api/test_expected_arrival.py")

@@ -32,6 +32,7 @@ from oldhost_sync.api.access.rights import (
     source_of,
 )
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.expected_arrival import ExpectedArrivals
 from oldhost_sync.api.problems import (
     Problem,
     ProblemBody,
@@ -60,7 +61,7 @@ from oldhost_sync.api.requests import (
     shaped,
     write_body,
 )
-from oldhost_sync.api.writes import Accepted, accepted_answer, accepted_fields, recorded, recorded_answer
+from oldhost_sync.api.writes import EXPECTED_AT, Accepted, accepted_answer, accepted_fields, recorded, recorded_answer
 from oldhost_sync.policy.limits import (
     BATCH_CHANGES_MAX,
     IDEMPOTENCY_KEY_LENGTH_MAX,
@@ -218,13 +219,13 @@ class ChangeRoutes:
             raise invalid_change(error, "body") from None
         key = request_key(request, given["idempotency_key"])
         change = replace(change, idempotency_key=key.text, key_is_new=key.is_new)
-        caller, quotas = caller_of(request), self._dependencies.quotas
+        caller, quotas, expected = caller_of(request), self._dependencies.quotas, self._dependencies.expected
         quotas.changes(caller, [change.event_type])
         if change.not_before is not None:
             fn = partial(self._schedule, change=change, given=given)
             with quotas.given_back(caller, [change.event_type]):
-                return accepted_answer(await recorded(self._dependencies.database.run(fn), key))
-        return await recorded_answer(self._dependencies.commits, change, key)
+                return accepted_answer(expected, await recorded(expected, self._dependencies.database.run(fn), key))
+        return await recorded_answer(self._dependencies.commits, expected, change, key)
 
     def _schedule(self, connection: Connection, *, change: Acceptable, given: Mapping[str, Any]) -> RecordedChange:
         host, key = change.host, change.idempotency_key
@@ -391,9 +392,7 @@ class BatchResult(AnswerBody):
 
     EXAMPLE: ClassVar[dict[str, Any]] = {
         "status": 202,
-        "sync_status": "PENDING_SYNC",
-        "change_id": 4711,
-        "idempotency_key": KEY,
+        **Accepted.EXAMPLE,
         "replayed": False,
         "problem": None,
     }
@@ -406,6 +405,8 @@ class BatchResult(AnswerBody):
     sync_status: str | None = Field(description="PENDING_SYNC or SCHEDULED when recorded")
     change_id: int | None = Field(description="The order token; null while scheduled")
     idempotency_key: str | None
+    expected_at: datetime | None = Field(description=EXPECTED_AT)
+    keeps_promise: bool | None = Field(description="Whether the promise for its class is kept then; null as before")
     replayed: bool = Field(description="It was recorded earlier under this key; this is the first answer")
     problem: ProblemBody | None = Field(description="Why it was not recorded")
 
@@ -426,6 +427,8 @@ class BatchAccepted(AnswerBody):
                 "sync_status": None,
                 "change_id": None,
                 "idempotency_key": "booking-2093-checked-in",
+                "expected_at": None,
+                "keeps_promise": None,
                 "replayed": False,
                 "problem": {
                     "type": "urn:oldhost-sync:problem:invalid",
@@ -502,6 +505,7 @@ class BatchRoutes:
                 with quotas.given_back(caller, types):
                     await database.run(partial(quotas.scheduled, changes=made))
             submit = partial(submit_changes, host=host, items=batch.items)
+            self._dependencies.expected.look()
             try:
                 results = await database.work(submit)
             except CommitUncertain:
@@ -511,7 +515,8 @@ class BatchRoutes:
         refused = [result for result in results if isinstance(result, TransactionContended | DatabaseUnavailable)]
         if refused:
             request.scope[PROBLEM_KEY] = of_store_error(refused[0])
-        return _answer(batch, results)
+        await self._dependencies.expected.known()
+        return _answer(self._dependencies.expected, batch, results)
 
 
 def read_batch(body: bytes, host: str, request: Request) -> Batch:
@@ -549,17 +554,18 @@ def _text(change: Any, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _answer(batch: Batch, results: Sequence[Result]) -> Response:
-    answers = [_result_fields(batch, index, result) for index, result in enumerate(results)]
+def _answer(expected: ExpectedArrivals, batch: Batch, results: Sequence[Result]) -> Response:
+    answers = [_result_fields(expected, batch, index, result) for index, result in enumerate(results)]
     recorded = sum(result["problem"] is None for result in answers)
     content = {"recorded": recorded, "refused": len(answers) - recorded, "results": answers}
     status = HTTPStatus.ACCEPTED if recorded == len(answers) else HTTPStatus.MULTI_STATUS
     return Response(json.dumps(content, separators=(",", ":")), status, media_type="application/json")
 
 
-def _result_fields(batch: Batch, index: int, result: Result) -> dict[str, Any]:
+def _result_fields(expected: ExpectedArrivals, batch: Batch, index: int, result: Result) -> dict[str, Any]:
     if isinstance(result, RecordedChange):
-        return {"status": 202, **accepted_fields(result), "replayed": result.duplicate, "problem": None}
+        return {"status": 202, **accepted_fields(expected, result), "replayed": result.duplicate, "problem": None}
     problem = batch.problems.get(index) or of_store_error(result, batch.keys[index])
     named = {"sync_status": None, "change_id": None, "idempotency_key": batch.keys[index]}
+    named |= {"expected_at": None, "keeps_promise": None}
     return {"status": problem.status, **named, "replayed": False, "problem": problem.content}

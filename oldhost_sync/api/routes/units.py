@@ -30,7 +30,6 @@ from oldhost_sync.api.writes import Accepted, accepted_answer, recorded, recorde
 from oldhost_sync.store.intake import change_recorder
 from oldhost_sync.store.read import entities as store
 from oldhost_sync.store.read.entities import Unit
-from oldhost_sync.store.record import KEY
 
 # `:path`, because an id may hold a slash.
 _UNIT = "/api/units/{unit_id:path}"
@@ -59,12 +58,7 @@ class UnitDetails(Keyed):
 class UnitAccepted(Accepted):
     """Like Accepted, with one entry for each change that the request recorded."""
 
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "sync_status": "PENDING_SYNC",
-        "change_id": 4711,
-        "idempotency_key": KEY,
-        "changes": [Accepted.EXAMPLE],
-    }
+    EXAMPLE: ClassVar[dict[str, Any]] = {**Accepted.EXAMPLE, "changes": [Accepted.EXAMPLE]}
 
     changes: list[Accepted]
 
@@ -98,7 +92,7 @@ class UnitRoutes:
             host=self._dependencies.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
         )
         self._dependencies.quotas.changes(caller_of(request), [change.event_type])
-        return await recorded_answer(self._dependencies.commits, change, key)
+        return await recorded_answer(self._dependencies.commits, self._dependencies.expected, change, key)
 
     async def put(self, request: Request, unit_id: UnitId) -> Response:
         """Records the unit's details and, if given, its status: both changes or neither."""
@@ -121,8 +115,9 @@ class UnitRoutes:
         self._dependencies.quotas.changes(caller_of(request), made)
         fn = partial(change_recorder.record_details, details=details, status=status)
         recording = self._dependencies.database.run_for_entity(fn, host, details.entity_type, unit_id)
-        changes = await recorded(recording, key)
-        return accepted_answer(changes[0], changes)
+        expected = self._dependencies.expected
+        changes = await recorded(expected, recording, key)
+        return accepted_answer(expected, changes[0], changes)
 
     async def list(
         self,

@@ -113,6 +113,11 @@ def _emergencies(backlog: Backlog, now_ms: int) -> tuple[int, int]:
     return last_ms, oldest_ms
 
 
+def last_emergency_ms(backlog: Backlog) -> int:
+    """When the last emergency that waits is done."""
+    return _emergencies(backlog, 0)[0]
+
+
 def _late_emergencies(backlog: Backlog, now_ms: int) -> int:
     """How many will be late: those in flight are sent first, then the others in order."""
     opening_ms = OPENING_READS * backlog.service_ms if backlog.blocked_ms else 0
@@ -167,7 +172,7 @@ class _LaneFront:
         self._now_ms = now_ms
         self.first_ms = self._ready_ms = 0
         self.left = 0.0
-        self.last_ms = self.oldest_ms = 0
+        self.last_ms = self.oldest_ms = self.work_ms = 0
         self._next()
 
     def _next(self) -> None:
@@ -179,7 +184,8 @@ class _LaneFront:
             return
         self.left -= count
         if self.left <= _NOTHING:
-            done_ms = max(round(1000 * at_s), self._ready_ms - self._now_ms)
+            self.work_ms = round(1000 * at_s)
+            done_ms = max(self.work_ms, self._ready_ms - self._now_ms)
             self.last_ms = max(self.last_ms, done_ms)
             self.oldest_ms = max(self.oldest_ms, self._now_ms - self.first_ms + done_ms)
             self._next()
@@ -213,7 +219,9 @@ class LaneWalk:
         self._late_ms = promises.oldest_first_ms - now_ms  # late at second s: first + this <= 1000 s
 
     def run(self) -> None:
-        """Walk to the end of both lanes. Each then has `last_ms`, its end, and `oldest_ms`, its greatest age."""
+        """Walk to the end of both lanes. Each then has `last_ms`, its end, `oldest_ms`, its greatest age, and
+        `work_ms`, when OldHost would have had all of it if it waited for no debounce.
+        """
         while self.txn.left or self.lww.left:
             self._step()
 

@@ -133,8 +133,12 @@ class LoadMonitor:
         return self._late_since_ms is not None and now_ms - self._late_since_ms >= FORECAST_MS
 
     def forecast(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Forecast:
+        return make_forecast(self.backlog(coalescer, blocked_ms), self.arrivals, now_ms)
+
+    def backlog(self, coalescer: Coalescer, blocked_ms: int) -> Backlog:
+        """What waits now."""
         ages = coalescer.ages
-        backlog = Backlog(
+        return Backlog(
             txn=ages[PriorityClass.TXN],
             lww=ages[PriorityClass.LWW],
             urgent=urgent(coalescer, URGENT_MAX),
@@ -148,9 +152,12 @@ class LoadMonitor:
             ],
             promises=self._promises,
         )
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """The measured rates."""
         rates = self.rates
-        arrivals = Arrivals(rates[PriorityClass.EMERGENCY], rates[PriorityClass.TXN], rates[PriorityClass.LWW])
-        return make_forecast(backlog, arrivals, now_ms)
+        return Arrivals(rates[PriorityClass.EMERGENCY], rates[PriorityClass.TXN], rates[PriorityClass.LWW])
 
     def _measure(self, now_ms: int) -> None:
         elapsed_s = max(now_ms - self._since_ms, 1) / 1000

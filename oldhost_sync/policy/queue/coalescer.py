@@ -314,6 +314,7 @@ class Coalescer:
         """Load entries as they are, oldest first, into an empty coalescer: several times quicker than one by one."""
         ready: dict[PriorityClass, list[tuple[LaneItem, EntityKey]]] = {cls: [] for cls in self.lanes}
         instants: dict[PriorityClass, list[tuple[int, int]]] = {cls: [] for cls in self.lanes}
+        properties: dict[PriorityClass, list[str]] = {cls: [] for cls in self.lanes}
         debounced: dict[int, int] = {}
         for entry in entries:
             ref = entry.ref
@@ -326,6 +327,7 @@ class Coalescer:
             if cls is _LWW:
                 self._by_key[ref.key] = change_id
             instants[cls].append((entry.ready_ms, entry.first_at_ms))
+            properties[cls].append(ref.property_id)
             if entry.ready:
                 ready[cls].append((entry.lane_item, entity))
             else:
@@ -334,7 +336,7 @@ class Coalescer:
         for cls, lane in self.lanes.items():
             lane.fill(ready[cls])
         for cls, ages in self.ages.items():
-            ages.fill(instants[cls])
+            ages.fill(instants[cls], properties[cls])
 
     # ------------------------------------------------------------------------------------------------------- placement
 

@@ -12,7 +12,7 @@ sends, which keep its order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
@@ -62,21 +62,27 @@ def label_of(entries: Sequence[PendingOperation]) -> str:
 
 
 class Ages:
-    """The counts of one class by (when it may be sent, since when it waits), both in cells of `cell_ms`."""
+    """The counts of one class by (when it may be sent, since when it waits), both in cells of `cell_ms`; and those of
+    each property.
+    """
 
     def __init__(self) -> None:
         self._cells: dict[tuple[int, int], int] = {}
+        self.by_property: dict[str, int] = {}
         self.cell_ms = CELL_MS
         self.total = 0
 
     def add(self, entry: PendingOperation) -> None:
         cell = self._cell(entry)
         self._cells[cell] = self._cells.get(cell, 0) + 1
+        property_id = entry.ref.property_id
+        self.by_property[property_id] = self.by_property.get(property_id, 0) + 1
         self.total += 1
         self._widen()
 
-    def fill(self, instants: list[tuple[int, int]]) -> None:
-        """Add many at once, as (when ready, since when), to empty counts."""
+    def fill(self, instants: list[tuple[int, int]], properties: Iterable[str] = ()) -> None:
+        """Add many at once, as (when ready, since when), to empty counts; and the property of each."""
+        self.by_property = dict(Counter(properties))
         self._cells = dict(
             Counter([(ready_ms // self.cell_ms, first_ms // self.cell_ms) for ready_ms, first_ms in instants])
         )
@@ -90,6 +96,11 @@ class Ages:
             del self._cells[cell]
         else:
             self._cells[cell] -= 1
+        property_id = entry.ref.property_id
+        if self.by_property[property_id] == 1:
+            del self.by_property[property_id]
+        else:
+            self.by_property[property_id] -= 1
         if not self._cells:
             self.cell_ms = CELL_MS
 

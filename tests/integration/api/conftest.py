@@ -36,12 +36,15 @@ class ScriptedWriter:
 
     status: dict[str, Any] = field(default_factory=lambda: {"breaker": {"state": "CLOSED"}})
     problem: Problem | None = None
+    outlook: dict[str, Any] | None = None
     acts: list[tuple[str, OperatorAct]] = field(default_factory=list)
 
     async def query(self, name: str, *arguments: object) -> Any:
         if self.problem is not None:
             raise self.problem
-        return {"status": self.status, "find": {"asked": arguments}, "upcoming": [arguments]}[name]
+        return {"status": self.status, "find": {"asked": arguments}, "upcoming": [arguments], "outlook": self.outlook}[
+            name
+        ]
 
     async def update(self, name: str, request: OperatorAct) -> str:
         if self.problem is not None:

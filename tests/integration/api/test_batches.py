@@ -53,7 +53,7 @@ def test_each_change_is_answered_in_its_place_and_is_durable(shop: httpx.Client,
     ]  # fmt: skip
     assert body["results"][1] == {
         "status": 202, "sync_status": "PENDING_SYNC", "change_id": found[1].id, "idempotency_key": "mine",
-        "replayed": False, "problem": None,
+        "expected_at": None, "keeps_promise": None, "replayed": False, "problem": None,
     }  # fmt: skip
 
 

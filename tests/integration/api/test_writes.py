@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
@@ -10,7 +11,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from tests.integration.api.conftest import a_client
+from oldhost_sync.policy.forecast.outlook import LaneOutlook, Outlook
+from tests.integration.api.conftest import ScriptedWriter, a_client
 
 DOOR_CODE = {
     "entity_type": "unit",
@@ -117,6 +119,24 @@ def test_a_unit_is_recorded_with_its_status_or_not_at_all(shop: httpx.Client, en
     assert shop.get("/api/units/12B").status_code == 404
 
 
+def test_the_answer_says_when_oldhost_is_expected_to_have_it_and_a_repetition_does_not(
+    shop: httpx.Client, writer: ScriptedWriter
+) -> None:
+    lane = LaneOutlook()
+    writer.outlook = Outlook(400.0, 0, 0, 0, 0, 1.0, 120_000, 0, lane, lane).to_json()
+    one = DOOR_CODE | {"idempotency_key": "k"}
+    first, again = shop.post("/api/changes", json=one), shop.post("/api/changes", json=one)
+    batch = shop.post("/api/changes/batch", json={"changes": [one, DOOR_CODE | {"idempotency_key": "l"}]})
+    unit = shop.put("/api/units/12B", json={"name": "x", "status": "Dirty"})
+    assert first.json()["keeps_promise"] is True
+    assert again.json() == first.json() | {"expected_at": None, "keeps_promise": None}
+    assert [each["keeps_promise"] for each in batch.json()["results"]] == [None, True]
+    assert [each["keeps_promise"] for each in unit.json()["changes"]] == [True, True]
+    accepted_at = shop.get("/api/changes/k").json()["accepted_at"]
+    took = datetime.fromisoformat(first.json()["expected_at"]) - datetime.fromisoformat(accepted_at)
+    assert took == pytest.approx(timedelta(seconds=1), abs=timedelta(milliseconds=1))
+
+
 def test_ids_and_keys_may_hold_a_slash(shop: httpx.Client) -> None:
     assert shop.post("/api/units/a%2Fb%20c/status", json={"status": "Clean"}).status_code == 202
     assert shop.get("/api/units/a%2Fb%20c").json()["id"] == "a/b c"
@@ -135,7 +155,8 @@ def test_the_server_decides_the_class(shop: httpx.Client, engine: Engine) -> Non
 def test_a_change_for_later_is_kept_and_can_be_cancelled(shop: httpx.Client, engine: Engine) -> None:
     later = DOOR_CODE | {"not_before": "2027-12-24T14:00:00+01:00"}
     answer = shop.post("/api/changes", json=later, headers={"Idempotency-Key": "k"})
-    assert answer.json() == {"sync_status": "SCHEDULED", "change_id": None, "idempotency_key": "k"}
+    first = {"sync_status": "SCHEDULED", "change_id": None, "idempotency_key": "k"}
+    assert answer.json() == {**first, "expected_at": None, "keeps_promise": None}
     assert shop.post("/api/changes", json=later, headers={"Idempotency-Key": "k"}).content == answer.content
     assert count_changes(engine) == 0
     assert shop.get("/api/units/12B").status_code == 404

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.catalogue import (
+    applications,
     certainty,
     doors,
     drivers,
@@ -34,4 +35,5 @@ MUTANTS = (
     *kinds_of_host.MUTANTS,
     *told.MUTANTS,
     *processes.MUTANTS,
+    *applications.MUTANTS,
 )

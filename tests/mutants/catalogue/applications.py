@@ -1,0 +1,54 @@
+"""Wrong ideas of what applications are told: when a change is expected."""
+
+from __future__ import annotations
+
+from tests.mutants.levels import EXPECTED, UNIT
+from tests.mutants.mutant import Mutant, Patch
+
+OUTLOOK = "oldhost_sync/policy/forecast/outlook.py"
+EXPECTED_ARRIVAL = "oldhost_sync/api/expected_arrival.py"
+
+MUTANTS = (
+    Mutant(
+        "each write asks the writer",
+        (
+            Patch(
+                EXPECTED_ARRIVAL,
+                "if self._asking is None and self._clock() >= self._next_at:",
+                "if self._asking is None:",
+            ),
+        ),
+        levels=(EXPECTED,),
+    ),
+    Mutant(
+        "what was recorded since the last outlook takes no time",
+        (Patch(EXPECTED_ARRIVAL, "        self._recorded.append((at, ref))\n        self._count(ref)\n", ""),),
+        levels=(EXPECTED,),
+    ),
+    Mutant(
+        "what the writer has counts twice",
+        (Patch(EXPECTED_ARRIVAL, "self._recorded[0][0] < began - RELAY_MS / 1000", "self._recorded[0][0] < 0"),),
+        levels=(EXPECTED,),
+    ),
+    Mutant(
+        "a writer that is away is expected to do as before",
+        (Patch(EXPECTED_ARRIVAL, "self._outlook is None or not self._is_recent()", "self._outlook is None"),),
+        levels=(EXPECTED,),
+    ),
+    Mutant(
+        "a change waits for all of each other property",
+        (Patch(OUTLOOK, "sum(min(count, mine) for count in counts.values())", "sum(counts.values())"),),
+        levels=(EXPECTED,),
+    ),
+    Mutant(
+        "a paused writer is expected to send",
+        (
+            Patch(
+                "workflows/status_report.py",
+                'if state(machine) not in ("SENDING", "BANNED", "CONNECTING", "RENEWING") or',
+                "if",
+            ),
+        ),
+        levels=(UNIT,),
+    ),
+)
