@@ -2,6 +2,7 @@
 
     class TestMine(DriverTests):
         driver = MyDriver()
+        check_sum = True
         samples = (Sample(...), ...)
 
 pytest runs them for each sample. None needs a network or a database. A failure is a `Mistake`, which says what to do.
@@ -37,13 +38,17 @@ from oldhost_sync.drivers.claims import undeclared
 from oldhost_sync.drivers.contract import API, LOCAL, Driver, Garbled, Peer, Wire
 from oldhost_sync.drivers.events import (
     NONCE_MAX,
+    REASON_LENGTH_MAX,
     Answer,
     Applied,
+    Banned,
+    Busy,
     Closing,
     End,
     Event,
     Expected,
     Gap,
+    Malformed,
     NoService,
     OutcomeTold,
     OutOfRange,
@@ -59,20 +64,28 @@ from oldhost_sync.drivers.events import (
 # For each sample: enough to find a careless branch, few enough for a second.
 MUTATIONS = 300
 CUTS = 200
+CHANGES = 2000
 SCHEMES = frozenset({"http", "https", "tcp", "tls"})
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 SECRET = "c4n4ry-t0k3n-of-the-kit"  # noqa: S105 - it lets nobody in
 FOREIGN = b"Xforeignwordx"
+_CLAIM_MODULUS = "Then claim modulus and lowest"
 # Numbers that no ledger counts from, and one that Python does not even read.
+# Around the last number of a byte, of two, of four; of two digits, of three and so on.
+WIDTHS = sorted({
+    *(2**bits + step for bits in (7, 8, 15, 16, 31, 32, 61) for step in (-1, 0)),
+    *(10**digits + step for digits in range(1, 19) for step in (-1, 0)),
+})  # fmt: skip
 ODD_NUMBERS = (b"-1", str(NONCE_MAX + 1).encode(), b"9" * 40, b"9" * 5000, b"1e999", b"NaN", b"1.5")
 
 
 class DriverTests:
-    """`greeting`: the sample of a Greet, if the driver greets; it goes before each other sample. `peer`: whom the
-    samples were written to.
+    """`check_sum`: whether the host's answers have one, so that a changed byte is noticed. `greeting`: the sample of a
+    Greet, if the driver greets; it goes before each other sample. `peer`: whom the samples were written to.
     """
 
     driver: ClassVar[Driver]
+    check_sum: ClassVar[bool]
     samples: ClassVar[tuple[Sample, ...]]
     greeting: ClassVar[Sample | None] = None
     peer: ClassVar[Peer] = LOCAL
@@ -115,9 +128,26 @@ class DriverTests:
             (OutcomeTold, can.outcome is not AskedOutcomes.NEVER),
             (Gap, can.gapless),
             (Replay, can.repeated in {Repeats.PUNISHED, Repeats.REFUSED}),
+            (Unlisted, True),
         ]
         missing = [event.__name__ for event, is_claimed in wanted if is_claimed and event not in said]
         check(not missing, f"add a sample whose events have: {', '.join(missing)}")
+
+    def test_each_number_has_bytes_of_its_own(self) -> None:
+        """Where numbers have a width, those of the host wrap."""
+        can = self.driver.capabilities
+        highest = NONCE_MAX if can.modulus is None else can.modulus - 1
+        body = next((sample.request.body for sample in self.samples if isinstance(sample.request, Operation)), b"")
+        seen: dict[bytes, int] = {}
+        for number in sorted({can.lowest, highest, *(width for width in WIDTHS if can.lowest < width < highest)}):
+            try:
+                made = self._wire(Operation(number, body)).operation(number, body, 0)
+            except Exception as error:
+                raise Mistake(
+                    f"operation({number}, ...) raises {error!r}: do its numbers wrap? {_CLAIM_MODULUS}"
+                ) from error
+            same = seen.setdefault(made, number)
+            check(same == number, f"{same} and {number} are the same on the wire: {made!r}. {_CLAIM_MODULUS}")
 
     def test_an_undeclared_question_is_not_made(self) -> None:
         for question in (AskExpected(), AskOutcome(1, "key")):
@@ -182,12 +212,44 @@ class DriverTests:
             check(together == alone, f"{sample.name}: {together} beside {other.name} on another wire, else {alone}")
 
     def test_another_numbers_answer_is_never_ours(self, result: Sample) -> None:
-        """Unless no answer names its number: then they belong together by their order alone."""
-        if not (self.driver.capabilities.echoes_number and result.names_number):
+        """Unless the sample says that it names no number: then they belong together by their order alone."""
+        for other, read in self._read_by_others(result) if result.names_number else ():
+            check(not read, f"{result.name}: read as {read} by {other}, whose answer it is not")
+
+    def test_an_answer_is_said_to_name_no_number_only_where_it_must(self, sample: Sample) -> None:
+        """That switches off the test above."""
+        if sample.names_number:
             return
-        for other in _others(result.request, self.driver.capabilities):
-            wrong = _results(self._events_of(replace(result, request=other), result.answer))
-            check(not wrong, f"{result.name}: read as {wrong} by {other}, whose answer it is not")
+        is_ours = any(read for _, read in self._read_by_others(sample))
+        check(is_ours, f"{sample.name}: names_number=False changes nothing here: leave it out")
+        number = str(getattr(sample.request, "number", "")).encode()
+        is_named = len(number) > 1 and re.search(rb"(?<!\d)%s(?!\d)" % number, sample.answer)
+        check(
+            not is_named,
+            f"{sample.name}: the answer has {number.decode()} in it: read it instead of names_number=False",
+        )
+
+    def test_an_answer_without_a_meaning_is_kept_in_the_hosts_words(self, sample: Sample) -> None:
+        """For whoever has to decide about it."""
+        if not isinstance(sample.request, Operation):
+            return
+        read = self._read(sample, [sample.answer])
+        is_open = any(isinstance(event, Unlisted | Gap | Replay | Banned | Busy) for event in read.events)
+        if is_open:
+            check(read.said is not None, f"{sample.name}: set `said` to Said(kind, words(answer)): it is None")
+        elif any(isinstance(event, Applied | Rejected | Malformed) for event in read.events):
+            check(read.said is None, f"{sample.name}: `said` must be None after it, not {read.said}")
+        for text in (*(getattr(event, "reason", "") for event in read.events), read.said.words if read.said else ""):
+            is_short = len(text) <= REASON_LENGTH_MAX and (text.isprintable() or not text)
+            check(is_short, f"{sample.name}: take words(...) of events.py for the host's own: {text[:80]!r}")
+
+    def test_a_changed_byte_never_changes_the_meaning(self, sample: Sample) -> None:
+        """Where the host's answers have a check sum. One that says only that it can't read us has none, often."""
+        declared = getattr(self, "check_sum", None)
+        check(declared is not None, "say whether the host's answers have a check sum: check_sum = True or False")
+        for data in _changed(sample.answer) if declared else ():
+            wrong = [event for event in self._events_of(sample, data) if _proves(event) and event not in sample.events]
+            check(not wrong, f"{sample.name}: {data!r} is read as {wrong}: its check sum is of other bytes")
 
     def test_an_answer_to_something_else_is_never_ours(self, result: Sample) -> None:
         """A late answer, or one that a proxy kept: an operation's is no count, and a count is no operation's."""
@@ -231,6 +293,11 @@ class DriverTests:
         check(not wrong, f"{sample.name}: a secret of the peer is shown: give that field repr=False")
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    def _read_by_others(self, sample: Sample) -> list[tuple[Request, list[Event]]]:
+        """What results it has for requests with other numbers or keys."""
+        others = _others(sample.request, self.driver.capabilities)
+        return [(other, _results(self._events_of(replace(sample, request=other), sample.answer))) for other in others]
 
     def _all(self) -> tuple[Sample, ...]:
         return self.samples if self.greeting is None else (self.greeting, *self.samples)
@@ -300,6 +367,10 @@ def _results(events: tuple[Event, ...]) -> list[Event]:
     return [event for event in events if isinstance(event, Applied | Rejected | Expected | OutcomeTold)]
 
 
+def _proves(event: Event) -> bool:
+    return isinstance(event, Applied | Rejected | Gap | Replay | Expected | OutcomeTold | Ready)
+
+
 def _answers(event: Event, request: Request) -> bool:
     """Whether it may come after this request."""
     if isinstance(event, Working | Write | Closing):
@@ -353,6 +424,15 @@ def _mutations(sample: Sample) -> Iterator[bytes]:
         yield answer[:start] + chance.choice((b"", filled, answer[start:end] * 3)) + answer[end:]
     for _ in range(MUTATIONS // 3):
         yield bytes(chance.randrange(256) for _ in range(chance.randrange(1, 40)))
+
+
+def _changed(answer: bytes) -> Iterator[bytes]:
+    """With one byte that is another: each bit of each, and some others."""
+    bits = [(place, answer[place] ^ 1 << bit) for place in range(len(answer)) for bit in range(8)]
+    others = list(itertools.product(range(len(answer)), range(256)))
+    for place, byte in (*_some_of(bits, CHANGES), *_some_of(others, CHANGES)):
+        if byte != answer[place]:
+            yield answer[:place] + bytes((byte,)) + answer[place + 1 :]
 
 
 def _texts(error: BaseException | None) -> list[str]:

@@ -55,8 +55,8 @@ class RejectionUses(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """`gapless`: a number that is too high is refused. `modulus`: numbers wrap at it (None: never), and after the
-    highest comes `lowest`, which is the first one after a reset, too. `echoes_number`: each answer names its number.
-    `speaks_unasked`: bytes may arrive while nothing was asked.
+    highest comes `lowest`, which is the first one after a reset, too. `speaks_unasked`: bytes may arrive while nothing
+    was asked.
     """
 
     expected: Expects = Expects.NEVER
@@ -67,7 +67,6 @@ class Capabilities:
     gapless: bool = True
     modulus: int | None = None
     lowest: int = 0
-    echoes_number: bool = False
     speaks_unasked: bool = False
 
 
@@ -88,4 +87,4 @@ def not_carried(can: Capabilities) -> str:
     return ""
 
 
-OLDHOST = Capabilities(expected=Expects.USED, repeated=Repeats.PUNISHED, echoes_number=True)
+OLDHOST = Capabilities(expected=Expects.USED, repeated=Repeats.PUNISHED)

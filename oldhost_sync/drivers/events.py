@@ -19,6 +19,7 @@ RETRY_AFTER_SECONDS_MAX = 86_400.0
 # counter that began at 0 never gets this far: a larger number is garbage, or a counter that overflowed.
 NONCE_MAX = 2**62
 INCARNATION_LENGTH_MAX = 64
+REASON_LENGTH_MAX = 512
 
 # ------------------------------------------------------------------------------------------- answers to an operation
 
@@ -26,7 +27,7 @@ INCARNATION_LENGTH_MAX = 64
 @dataclass(frozen=True, slots=True)
 class Said:
     """A complete answer as the host gave it. `kind`: in the driver's words, "status 503", "code 17" or "answer", which
-    group such letters (`alert_cause`). `words`: its body, shortened, with what can't be printed escaped.
+    group such letters (`alert_cause`). `words`: its body, by `words` below.
     `rejects`: if our number is used, it was a rejection; otherwise that is left open. `used`: it says that our number
     is used, whatever else it says. `refuses`: it is about this operation, and not about the connection or all of them.
     """
@@ -39,6 +40,13 @@ class Said:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.words}" if self.words else f"{self.kind}, without a body"
+
+
+def words(data: bytes) -> str:
+    """What the host said, for people to read: shortened, with what can't be printed escaped."""
+    text = data[: 4 * REASON_LENGTH_MAX].decode(errors="backslashreplace")
+    escaped = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+    return escaped[:REASON_LENGTH_MAX].strip()
 
 
 @dataclass(frozen=True, slots=True)

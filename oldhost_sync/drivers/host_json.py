@@ -6,11 +6,10 @@ import json
 import math
 from typing import Any
 
-from oldhost_sync.drivers.events import NONCE_MAX, RETRY_AFTER_SECONDS_MAX
+from oldhost_sync.drivers.events import NONCE_MAX, REASON_LENGTH_MAX, RETRY_AFTER_SECONDS_MAX
 
 # A number that is out of range may have thousands of digits.
 SAID_LENGTH_MAX = 40
-REASON_LENGTH_MAX = 512
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
@@ -42,10 +41,3 @@ def seconds(value: object) -> float | None:
 def reason(value: object) -> str:
     said = value if isinstance(value, str) else "no reason given"
     return "".join(mark if mark.isprintable() else " " for mark in said[:REASON_LENGTH_MAX])
-
-
-def words(data: bytes) -> str:
-    """An answer for people to read: shortened, with what can't be printed escaped."""
-    text = data[: 4 * REASON_LENGTH_MAX].decode(errors="backslashreplace")
-    escaped = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
-    return escaped[:REASON_LENGTH_MAX].strip()

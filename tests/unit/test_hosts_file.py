@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from oldhost_sync.drivers.capabilities import Capabilities
 from oldhost_sync.fields.toml_file import MISTAKES_MAX, STATEMENT_LINES_MAX, lines_of
 from oldhost_sync.host_settings import HostSettings
 from oldhost_sync.hosts_file import HOSTS_MAX
@@ -387,7 +388,7 @@ number = "/seq"
 def test_a_host_may_have_an_api_of_its_own(load: Load, tmp_path: Path) -> None:
     (tmp_path / "sign.key").write_text("secret\n")
     settings = load(UNITS)
-    assert settings.of_host("units").made_driver().capabilities.echoes_number
+    assert settings.of_host("units").made_driver().capabilities == Capabilities()
     assert worker.access(settings)("units").signing() == b"secret"
     (tmp_path / "sign.key").write_text("")
     with pytest.raises(SettingsError, match=r"hosts.units: the key in .*sign\.key is invalid: one line"):

@@ -23,6 +23,7 @@ from oldhost_sync.drivers.events import (
     Said,
     Unlisted,
     Working,
+    words,
 )
 
 START, DATA_END, END, UNREADABLE, BUSY = 0x01, 0x05, 0x03, 0x15, 0x16
@@ -104,8 +105,8 @@ class FiscalWire:
         if is_ours and data == b"A":
             return Applied(None)
         if is_ours and data[:1] == b"E":
-            return Rejected(_printable(data[1:]), consumed=True)
-        self.said = Said("answer", _printable(data))
+            return Rejected(words(data[1:]), consumed=True)
+        self.said = Said("answer", words(data))
         return Unlisted("neither done nor refused" if is_ours else "the answer to something else")
 
 
@@ -125,10 +126,6 @@ def _ready(data: bytes) -> Ready | None:
     return Ready(numbers[data[:4]], start.decode("ascii"))
 
 
-def _printable(data: bytes) -> str:
-    return repr(data)[2:-1]
-
-
 class FiscalDriver:
     api = API
     schemes = ("tcp", "tls")
@@ -139,7 +136,6 @@ class FiscalDriver:
         gapless=False,
         modulus=MODULUS,
         lowest=LOWEST,
-        echoes_number=True,
     )
 
     def wire(self, peer: Peer) -> FiscalWire:

@@ -13,6 +13,7 @@ DONE = b"\x01\x21\x21PA\x0500D8\x03"
 
 class TestFiscalDevice(DriverTests):
     driver = FiscalDriver()
+    check_sum = True
     greeting = Sample("log on", Greet(), LOG_ON, b"\x01\x29\x20IR21,boot7\x050363\x03", (Ready(0x21, "boot7"),))
     samples = (
         Sample("done", ASKED, PRINT, DONE, (Applied(None),)),
@@ -25,7 +26,7 @@ class TestFiscalDevice(DriverTests):
             b"\x01\x21\x7fPA\x050136\x03",
             (Applied(None),),
         ),
-        Sample("not read", ASKED, PRINT, b"\x15", (Malformed("the device can't read the frame"),), names_number=False),
+        Sample("not read", ASKED, PRINT, b"\x15", (Malformed("the device can't read the frame"),)),
         Sample(
             "not in the manual",
             ASKED,
@@ -39,7 +40,6 @@ class TestFiscalDevice(DriverTests):
             LOG_ON,
             b"\x15",
             (NoService("unreadable", "the device can't read the frame"),),
-            names_number=False,
         ),
         Sample(
             "log-on's number beyond the highest",

@@ -9,3 +9,4 @@ from oldhost_sync.driver_kit.session_tests import SessionTests
 class TestSessions(SessionTests):
     driver = FiscalDriver()
     model = Device
+    refused = b""

@@ -28,6 +28,7 @@ from oldhost_sync.drivers.events import (
     Told,
     ToldFate,
     Unlisted,
+    words,
 )
 
 DENIED = NoService("credentials", "OldHost refuses our credentials or our address")
@@ -98,7 +99,7 @@ class Answers:
         is_ours = self._number((fields or {}).get("number")) == number
         expected = self._number((fields or {}).get("expected"))
         is_used = isinstance(answer, Replay) or (is_ours and expected is not None and self._is_after(expected, number))
-        return Said("answer", host_json.words(content), used=is_used, refuses=isinstance(answer, Busy | Unlisted))
+        return Said("answer", words(content), used=is_used, refuses=isinstance(answer, Busy | Unlisted))
 
     def _about(self, kind: str, fields: Mapping[str, Any], number: int) -> Answer:
         """What is said about our own operation."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -31,7 +30,7 @@ _CHOICES: Mapping[str, type[StrEnum]] = {
 
 
 class FrameDriver:
-    """See `Driver`. `capabilities`: what the host claims; without claims, the least. Its answers name their numbers."""
+    """See `Driver`. `capabilities`: what the host claims; without claims, the least."""
 
     api = API
     schemes = ("tcp", "tls")
@@ -39,7 +38,7 @@ class FrameDriver:
     answer_bytes_max = 2 * FRAME_BYTES_MAX
 
     def __init__(self, capabilities: Capabilities | None = None) -> None:
-        self.capabilities = replace(capabilities or Capabilities(), echoes_number=True)
+        self.capabilities = capabilities or Capabilities()
 
     def wire(self, peer: Peer = LOCAL) -> FrameWire:
         return FrameWire(self.capabilities, peer)

@@ -23,6 +23,7 @@ from oldhost_sync.drivers.events import (
     Replay,
     Said,
     Unlisted,
+    words,
 )
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ def said_by(status: int, body: bytes, nonce: int) -> Said:
     is_used = is_replay or (is_ours and (host_json.number(fields.get("expected_nonce")) or 0) > nonce)
     return Said(
         f"status {status}",
-        host_json.words(body),
+        words(body),
         rejects=400 <= status < 500,
         used=is_used,
         refuses=isinstance(answer, Busy | Unlisted),

@@ -72,7 +72,6 @@ def read_options(options: Mapping[str, Any]) -> tuple[Requests, Patterns | None,
         expected=Expects(options.get("proves", Expects.USED)) if requests.question else Expects.NEVER,
         repeated=Repeats(options.get("repeated", Repeats.DONE_TWICE)),
         rejection_uses=uses,
-        echoes_number=all(one.number for one in patterns if one.meaning in {"applied", "rejected"}),
     )
     decided = {RejectionUses.YES: True, RejectionUses.NO: False}
     return requests, Patterns(patterns, decided.get(uses)), claims

@@ -26,6 +26,7 @@ from oldhost_sync.drivers.events import (
     Replay,
     Said,
     Unlisted,
+    words,
 )
 from oldhost_sync.drivers.mapping import MISSING, step, tokens_of
 
@@ -116,7 +117,7 @@ class Patterns:
         is_used = isinstance(answer, Replay) or (is_ours and (expected or 0) > number)
         return Said(
             f"status {status}",
-            host_json.words(body),
+            words(body),
             rejects=400 <= status < 500,
             used=is_used,
             refuses=isinstance(answer, Busy | Unlisted),

@@ -9,6 +9,7 @@ CONNECTION = "oldhost_sync/oldhost/connection.py"
 CHOICE = "oldhost_sync/driver_choice.py"
 CLAIMS = "oldhost_sync/drivers/claims.py"
 DRIVER_TESTS = "oldhost_sync/driver_kit/driver_tests.py"
+SESSION_TESTS = "oldhost_sync/driver_kit/session_tests.py"
 PURITY = "oldhost_sync/driver_kit/purity.py"
 RESPONSE = "oldhost_sync/drivers/http/response.py"
 OLDHOST = "oldhost_sync/drivers/http/oldhost.py"
@@ -131,12 +132,57 @@ MUTANTS = (
     ),
     Mutant(
         "the kit takes an operation that is done twice for right",
-        (Patch("oldhost_sync/driver_kit/session_tests.py", "rested.done.count(body) > 1]", "rested.done.count(body) > 9]"),),
+        (Patch(SESSION_TESTS, "rested.done.count(body) > 1]", "rested.done.count(body) > 9]"),),
         levels=(DRIVER_KIT,),
     ),
     Mutant(
         "a process of the kit's is never killed",
         (Patch("oldhost_sync/driver_kit/virtual_host.py", "self.steps == self._kill_at", "self.steps < 0"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit takes a changed byte for the same answer",
+        (Patch(DRIVER_TESTS, "if _proves(event) and event not in sample.events]", "if False]"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit lets two numbers be the same on the wire",
+        (Patch(DRIVER_TESTS, "check(same == number,", "check(True,"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit does not ask for the host's words",
+        (Patch(DRIVER_TESTS, "check(read.said is not None,", "check(True,"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit lets any sample say that it names no number",
+        (Patch(DRIVER_TESTS, "check(is_ours,", "check(True,"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit believes what is said of a repeated number",
+        (Patch(SESSION_TESTS, "        check(is_so,", "        check(True,"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit believes where numbers wrap",
+        (Patch(SESSION_TESTS, "check(said <= {number},", "check(True,"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit believes what is said of a number that is too high",
+        (Patch(SESSION_TESTS, "check(is_done is not can.gapless,", "check(True,"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit believes what is said of rejections",
+        (Patch(SESSION_TESTS, "check(said in (None, after) and is_applied(events),", "check(True,"),),
+        levels=(DRIVER_KIT,),
+    ),
+    Mutant(
+        "the kit lets an answer belong to any number",
+        (Patch(SESSION_TESTS, "check(not is_applied(read),", "check(True,"),),
         levels=(DRIVER_KIT,),
     ),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from oldhost_sync.drivers.events import (
     Said,
     Unlisted,
     Working,
+    words,
 )
 
 LINE_BYTES_MAX = 256
@@ -66,10 +67,19 @@ class LineWire:
         *lines, self._kept = (self._kept + data).split(b"\n")
         if len(self._kept) > LINE_BYTES_MAX:
             raise Garbled("a line that is too long")
-        return [self.read(line) for line in lines]
+        return [self._meaning(line) for line in lines]
 
     def end(self) -> list[Event]:
         raise Garbled("closed before the line was complete")
+
+    def _meaning(self, line: bytes) -> Event:
+        event = self.read(line)
+        if self._number is not None and isinstance(event, Unlisted | Gap | Replay):
+            self.said = self.in_its_words(line)
+        return event
+
+    def in_its_words(self, line: bytes) -> Said | None:
+        return Said("answer", words(line))
 
     def read(self, line: bytes) -> Event:
         """What a whole line says."""
@@ -104,7 +114,7 @@ def in_range(number: str) -> int | None:
     return int(number) if int(number) <= NONCE_MAX else None
 
 
-CAPABILITIES = Capabilities(expected=Expects.USED, repeated=Repeats.REFUSED, echoes_number=True)
+CAPABILITIES = Capabilities(expected=Expects.USED, repeated=Repeats.REFUSED)
 
 
 @dataclass

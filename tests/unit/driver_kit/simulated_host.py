@@ -12,9 +12,11 @@ from oldhost_simulator.dialects.dialect import Dialect
 from oldhost_simulator.dialects.frame import FRAMES
 from oldhost_simulator.host import Host, InjectedEvent, Rejection
 
+REFUSED = b'{"idempotency_key":"refused"}'
+
 
 class Faultless:
-    """See `FaultSource`."""
+    """See `FaultSource`. One body is refused."""
 
     def injected_events(self, call: Call) -> Sequence[InjectedEvent]:
         return ()
@@ -23,7 +25,7 @@ class Faultless:
         return None
 
     def rejection(self, call: Call) -> Rejection | None:
-        return None
+        return Rejection("no") if compact(call.body) == REFUSED else None
 
 
 class SimulatedHost:

@@ -10,7 +10,7 @@ from oldhost_sync.drivers.frame.driver import FrameDriver
 from oldhost_sync.drivers.http.driver import HTTP
 from tests.unit.driver_kit.line_driver import LineDriver
 from tests.unit.driver_kit.line_host import LineHost
-from tests.unit.driver_kit.simulated_host import SimulatedHost, model
+from tests.unit.driver_kit.simulated_host import REFUSED, SimulatedHost, model
 
 
 class OldHostModel(SimulatedHost):
@@ -18,54 +18,69 @@ class OldHostModel(SimulatedHost):
 
 
 class TestHttp(SessionTests):
+    refused = REFUSED
     driver, model = HTTP, OldHostModel
 
 
 class TestLines(SessionTests):
+    refused = None
     driver, model = LineDriver(), LineHost
 
 
 class TestProvesApplied(SessionTests):
-    driver = FrameDriver(Capabilities(expected=Expects.APPLIED, rejection_uses=RejectionUses.NO))
+    refused = REFUSED
+    driver = FrameDriver(
+        Capabilities(expected=Expects.APPLIED, repeated=Repeats.PUNISHED, rejection_uses=RejectionUses.NO)
+    )
     model = model(expected="applied", rejection_uses="no")
 
 
 class TestProvesUsed(SessionTests):
+    refused = REFUSED
     driver = FrameDriver(Capabilities(expected=Expects.USED, repeated=Repeats.PUNISHED))
     model = model()
 
 
 class TestProvesUsedAndTellsOutcomes(SessionTests):
-    driver = FrameDriver(Capabilities(expected=Expects.USED, outcome=AskedOutcomes.BY_NUMBER))
+    refused = REFUSED
+    driver = FrameDriver(
+        Capabilities(expected=Expects.USED, outcome=AskedOutcomes.BY_NUMBER, repeated=Repeats.PUNISHED)
+    )
     model = model(outcome="by_number")
 
 
 class TestTellsOutcomesByNumber(SessionTests):
-    driver = FrameDriver(Capabilities(outcome=AskedOutcomes.BY_NUMBER))
+    refused = REFUSED
+    driver = FrameDriver(Capabilities(outcome=AskedOutcomes.BY_NUMBER, repeated=Repeats.PUNISHED))
     model = model(expected="never", outcome="by_number")
 
 
 class TestTellsOutcomesByKey(SessionTests):
-    driver = FrameDriver(Capabilities(outcome=AskedOutcomes.BY_ID))
+    refused = REFUSED
+    driver = FrameDriver(Capabilities(outcome=AskedOutcomes.BY_ID, repeated=Repeats.PUNISHED))
     model = model(expected="never", outcome="by_id")
 
 
 class TestTellsTheLastOutcome(SessionTests):
-    driver = FrameDriver(Capabilities(outcome=AskedOutcomes.LAST))
+    refused = REFUSED
+    driver = FrameDriver(Capabilities(outcome=AskedOutcomes.LAST, repeated=Repeats.PUNISHED))
     model = model(0, expected="never", outcome="last")
 
 
 class TestRepeatsItsLastAnswer(SessionTests):
+    refused = REFUSED
     driver = FrameDriver(Capabilities(repeated=Repeats.LAST_ANSWER))
     model = model(expected="never", repeated="last_answer")
 
 
 class TestRefusesAUsedNumber(SessionTests):
+    refused = REFUSED
     driver = FrameDriver(Capabilities(repeated=Repeats.REFUSED))
     model = model(expected="never", repeated="refused")
 
 
 class TestTellsNothing(SessionTests):
+    refused = REFUSED
     driver = FrameDriver()
     model = model(expected="never", repeated="done_twice")
 

@@ -14,7 +14,7 @@ from oldhost_sync.drivers.frame.driver import make_driver
 
 def test_without_options_nothing_is_claimed() -> None:
     driver = driver_named("frame", {})
-    assert driver.capabilities == Capabilities(echoes_number=True)
+    assert driver.capabilities == Capabilities()
     assert driver.schemes == ("tcp", "tls")
 
 
@@ -38,7 +38,6 @@ def test_each_claim_is_an_option() -> None:
         gapless=False,
         modulus=96,
         lowest=32,
-        echoes_number=True,
     )
 
 

@@ -38,7 +38,7 @@ from oldhost_sync.drivers.frame.driver import FrameDriver
 from oldhost_sync.drivers.frame.frames import FRAME_BYTES_MAX
 from oldhost_sync.drivers.frame.wire import FrameWire
 
-LIKE_OLDHOST = Capabilities(expected=Expects.USED, repeated=Repeats.PUNISHED, echoes_number=True)
+LIKE_OLDHOST = Capabilities(expected=Expects.USED, repeated=Repeats.PUNISHED)
 LAST = Closing(ConnectionEnd.LAST)
 STRAY = Closing(ConnectionEnd.STRAY)
 NUMBER, KEY = 501, "key-7"

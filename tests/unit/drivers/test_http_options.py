@@ -146,7 +146,7 @@ def test_without_options_it_is_oldhost_and_a_part_leaves_the_rest() -> None:
 
 
 def test_of_a_host_with_answers_of_its_own_only_what_it_claims_is_believed() -> None:
-    assert driver(answers()).capabilities == Capabilities(echoes_number=True)
+    assert driver(answers()).capabilities == Capabilities()
     some = driver(
         'question = "/next"\nproves = "applied"\nrepeated = "refused"\nrejection_uses = "no"\n'
         + answers('is = "expected"\nstatus = 200\nwhere = { "/next" = 1 }\nexpected = "/next"')
@@ -155,7 +155,6 @@ def test_of_a_host_with_answers_of_its_own_only_what_it_claims_is_believed() -> 
         expected=Expects.APPLIED,
         repeated=Repeats.REFUSED,
         rejection_uses=RejectionUses.NO,
-        echoes_number=True,
     )
     with pytest.raises(NotImplementedError):
         driver(answers()).wire(PEER).ask_expected(0)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from oldhost_sync.drivers import events
 from oldhost_sync.drivers.contract import Peer
 from oldhost_sync.drivers.events import (
+    REASON_LENGTH_MAX,
     Ambiguous,
     Applied,
     Banned,
@@ -22,7 +23,6 @@ from oldhost_sync.drivers.events import (
     Replay,
     Unlisted,
 )
-from oldhost_sync.drivers.host_json import REASON_LENGTH_MAX
 from oldhost_sync.drivers.http.oldhost import read_answer, read_ask
 from oldhost_sync.drivers.http.requests import OLDHOST
 
