@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.pace import RefusedSignIns
-from oldhost_sync.api.access.quotas import QuotaKeeper
-from oldhost_sync.api.access.tokens import Tokens
+from oldhost_sync.api.access import Tokens
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.expected_arrival import ExpectedArrivals
 from oldhost_sync.api.planner_process import PlannerProcess
+from oldhost_sync.api.quotas import QuotaKeeper, RefusedSignIns
 from oldhost_sync.api.refused_writes import LastRefusal, RefusedWrites
 from oldhost_sync.api.telemetry import RequestMetrics
 from oldhost_sync.api.writer_link import WriterLink

@@ -1,7 +1,7 @@
 """The middleware in front of all routes: authentication, common headers, metrics, and uncaught errors.
 
 Plain ASGI, because every write passes through it. It refuses by default: every path that is not public needs a known
-token, even a path that does not exist; for paths behind a door (`access/rights.py`) the door decides. It logs the
+token, even a path that does not exist; for paths behind a door (`access.py`) the door decides. It logs the
 method, route and status of failures, never a body, a query or an error's text.
 """
 
@@ -20,12 +20,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oldhost_sync.api.access.pace import AnonymousRateLimit, ReadingPace
-from oldhost_sync.api.access.rights import CALLER_KEY, PROBLEM_KEY, Caller, Door, door_to, rendered
-from oldhost_sync.api.connection_count import address_of
+from oldhost_sync.api.access import CALLER_KEY, PROBLEM_KEY, Caller, Door, door_to, rendered
+from oldhost_sync.api.connection import address_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.error_answers import as_response
-from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
+from oldhost_sync.api.problems import Problem, as_response, internal, of_store_error, unauthenticated
+from oldhost_sync.api.quotas import AnonymousRateLimit, ReadingPace
 from oldhost_sync.api.telemetry import RequestTracer
 from oldhost_sync.store.errors import StoreError, error_code
 

@@ -26,8 +26,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from starlette.types import Scope
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import CALLER_KEY
-from oldhost_sync.api.connection_count import ConnectionCount
+from oldhost_sync.api.access import CALLER_KEY
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.telemetry import show_role
@@ -67,11 +66,11 @@ class RequestMetrics:
         self._away.set_function(away)
         self._waiting.set_function(waiting)
 
-    def count_connections(self, at_most: int, of_one: int) -> ConnectionCount:
-        """A counter for the server's connections, whose value is exported."""
-        count = ConnectionCount(at_most, of_one, lambda full: self._refused.labels(full).inc())
-        self._open.set_function(lambda: float(count.open))
-        return count
+    def watch_connections(self, open_now: Callable[[], float]) -> None:
+        self._open.set_function(open_now)
+
+    def connection_refused(self, reason: str) -> None:
+        self._refused.labels(reason).inc()
 
     def observe(self, scope: Scope, status: int, seconds: float) -> None:
         method, route = named(scope)

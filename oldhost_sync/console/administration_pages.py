@@ -9,7 +9,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.access import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.requests import BLANK_IS_NONE, RowId, read_number_cursor
 from oldhost_sync.api.routes.hosts import HOSTS, list_of
 from oldhost_sync.console.forms import RuleAct, read_act

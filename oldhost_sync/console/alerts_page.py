@@ -11,7 +11,7 @@ from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.access import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.requests import ReasonedRequest, RowId, read_number_cursor
 from oldhost_sync.api.routes.alerts import act_on_alert
 from oldhost_sync.console.forms import read_act

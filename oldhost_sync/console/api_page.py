@@ -20,7 +20,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.rights import WATCHERS
+from oldhost_sync.api.access import WATCHERS
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.paths import PREFIX
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from oldhost_sync.api.access.rights import Door
+from oldhost_sync.api.access import Door
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.routes.hosts import HOSTS
 from oldhost_sync.console.administration_pages import AuditPage, HostsPage, RulesPage

@@ -10,7 +10,7 @@ from fastapi import Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, refuse_search_in_words, seen_by, source_of
+from oldhost_sync.api.access import OPERATORS, WATCHERS, caller_of, refuse_search_in_words, seen_by, source_of
 from oldhost_sync.api.problems import Problem, field_invalid, unknown_change
 from oldhost_sync.api.requests import (
     Outcome,

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.api.common.v1 import Payloads
 
-from oldhost_sync.api.access.rights import OPERATORS, caller_of
+from oldhost_sync.api.access import OPERATORS, caller_of
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.requests import read_bytes
 from oldhost_sync.console.door import DECODE, decoder_headers

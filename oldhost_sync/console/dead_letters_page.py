@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, seen_by
+from oldhost_sync.api.access import OPERATORS, WATCHERS, caller_of, seen_by
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.api.requests import checked, read_number_cursor
 from oldhost_sync.api.routes.dead_letters import Decisions, decide_group, decide_letters

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.rights import Caller
+from oldhost_sync.api.access import Caller
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.live_stream import LiveStream

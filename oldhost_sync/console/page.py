@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.rights import access, operator_request, public
+from oldhost_sync.api.access import access, operator_request, public
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.requests import ReasonedRequest
 from oldhost_sync.console.forms import read_act

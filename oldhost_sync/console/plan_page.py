@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.rights import WATCHERS
+from oldhost_sync.api.access import WATCHERS
 from oldhost_sync.api.routes.plan import WantedPlan
 from oldhost_sync.console.charts import HEIGHT, WIDTH, Line, Shade
 from oldhost_sync.console.page import Adder, Page

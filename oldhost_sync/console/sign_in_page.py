@@ -1,7 +1,7 @@
 """Signing in with a token or with a link that works once, signing out, and the choice of light or dark.
 
 Failures are not counted: tokens can't be guessed, requests without a valid token are throttled
-(`api/access/strangers.py`), and a limit on failures would let anyone lock the operators out.
+(`api/quotas.py`), and a limit on failures would let anyone lock the operators out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.rights import WATCHERS, Caller
+from oldhost_sync.api.access import WATCHERS, Caller
 from oldhost_sync.console.door import SIGN_IN_KEY, THEME
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import THEME_COOKIE, THEMES

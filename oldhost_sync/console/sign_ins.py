@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api.access.rights import WATCHERS, Caller
-from oldhost_sync.api.access.tokens import Tokens
+from oldhost_sync.api.access import WATCHERS, Caller, Tokens
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.sign_in_link import SECRET_BYTES, digest_of

@@ -9,7 +9,7 @@ from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, caller_of, operator_request, seen_by
+from oldhost_sync.api.access import OPERATORS, WATCHERS, caller_of, operator_request, seen_by
 from oldhost_sync.api.problems import Problem, field_invalid
 from oldhost_sync.api.requests import Id, Name, read_text_cursor, text_cursor
 from oldhost_sync.console.change_pages import entity_address

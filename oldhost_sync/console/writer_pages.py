@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, operator_request
+from oldhost_sync.api.access import OPERATORS, WATCHERS, operator_request
 from oldhost_sync.api.problems import field_invalid, unavailable
 from oldhost_sync.api.routes.writer import Flush, SeriesSpan
 from oldhost_sync.console.door import SIGN_IN_KEY, STREAM

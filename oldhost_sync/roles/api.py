@@ -16,10 +16,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import Door
-from oldhost_sync.api.access.tokens import Tokens
+from oldhost_sync.api.access import Door, Tokens
 from oldhost_sync.api.app import create_app
-from oldhost_sync.api.connection import BoundedConnection
+from oldhost_sync.api.connection import BoundedConnection, ConnectionCount
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.routes.hosts import HostApps
@@ -102,7 +101,9 @@ def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """No access log: it takes a tenth of a write's time, its paths contain ids, and metrics have the same counts."""
     address, port = bind_address(settings.api_bind)
     metrics: RequestMetrics = app.state.metrics
-    count = metrics.count_connections(settings.api_connections, settings.api_connections_per_address)
+    at_most, of_one = settings.api_connections, settings.api_connections_per_address
+    count = ConnectionCount(at_most, of_one, metrics.connection_refused)
+    metrics.watch_connections(lambda: float(count.open))
     return uvicorn.Config(
         app,
         host=address,

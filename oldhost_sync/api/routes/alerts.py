@@ -10,7 +10,7 @@ from fastapi import FastAPI, Path, Query, Request
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of
+from oldhost_sync.api.access import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.requests import (

@@ -19,7 +19,7 @@ from pydantic import Field
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import (
+from oldhost_sync.api.access import (
     PROBLEM_KEY,
     READERS,
     WRITERS,

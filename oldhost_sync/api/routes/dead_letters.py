@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, caller_of, seen_by, source_of
+from oldhost_sync.api.access import OPERATORS, WATCHERS, adder, caller_of, seen_by, source_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem, field_invalid, unknown_change
 from oldhost_sync.api.requests import (

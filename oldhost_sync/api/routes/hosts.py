@@ -19,7 +19,7 @@ from pydantic import Field
 from sqlalchemy.engine import Connection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from oldhost_sync.api.access.rights import READERS, adder, caller_of
+from oldhost_sync.api.access import READERS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.requests import AnswerBody
 from oldhost_sync.api.situation import Word, judge

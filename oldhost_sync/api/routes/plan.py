@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from fastapi import Depends, FastAPI, Query
 from pydantic import Field
 
-from oldhost_sync.api.access.rights import WATCHERS, adder
+from oldhost_sync.api.access import WATCHERS, adder
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.planner_process import PlanRequest
 from oldhost_sync.api.problems import field_invalid

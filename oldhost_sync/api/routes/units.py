@@ -9,7 +9,7 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import Field
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import READERS, WRITERS, adder, caller_of, source_of
+from oldhost_sync.api.access import READERS, WRITERS, adder, caller_of, source_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem, method_not_allowed
 from oldhost_sync.api.requests import (

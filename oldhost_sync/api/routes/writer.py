@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import OPERATORS, WATCHERS, adder, operator_request
+from oldhost_sync.api.access import OPERATORS, WATCHERS, adder, operator_request
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import OWN_WORDS, Problem
 from oldhost_sync.api.requests import (

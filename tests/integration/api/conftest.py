@@ -16,7 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from oldhost_sync.api import planner_process
-from oldhost_sync.api.access.tokens import Tokens
+from oldhost_sync.api.access import Tokens
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies

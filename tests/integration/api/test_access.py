@@ -10,8 +10,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from oldhost_sync.api.access.rights import ROLES_KEY, public_paths
-from oldhost_sync.api.access.tokens import Tokens
+from oldhost_sync.api.access import ROLES_KEY, Tokens, public_paths
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies

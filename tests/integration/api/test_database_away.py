@@ -271,7 +271,7 @@ def test_an_error_nobody_expected_is_a_500_without_its_text(app: FastAPI, shop: 
     async def broken() -> None:
         raise RuntimeError("a secret")
 
-    from oldhost_sync.api.access.rights import READERS, access
+    from oldhost_sync.api.access import READERS, access
 
     app.add_api_route("/broken", broken, **access(READERS))
     answer = shop.get("/broken")

@@ -85,7 +85,7 @@ def test_a_write_is_a_503_while_a_long_insert_holds_the_auto_increment(
 def test_a_logged_error_names_the_databases_number(
     app: FastAPI, shop: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from oldhost_sync.api.access.rights import READERS, access
+    from oldhost_sync.api.access import READERS, access
 
     async def broken() -> None:
         raise OperationalError("SELECT 'a secret'", {}, pymysql.err.OperationalError(1815, "internal error"))

@@ -10,8 +10,7 @@ import httpx
 import pytest
 import schemathesis
 
-from oldhost_sync.api.app import create_app
-from oldhost_sync.api.document import BODIES, TAGS
+from oldhost_sync.api.app import BODIES, TAGS, create_app
 from oldhost_sync.api.requests import parse_body
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.tuning import WriterPolicy

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import Caller
+from oldhost_sync.api.access import Caller
 from oldhost_sync.api.app import create_app
 from oldhost_sync.console.paths import PREFIX
 from oldhost_sync.roles.api import build, console_of, serve_others

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import Caller
+from oldhost_sync.api.access import Caller
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies

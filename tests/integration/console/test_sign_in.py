@@ -12,8 +12,7 @@ from fastapi.routing import APIRoute
 from sqlalchemy import Engine, text
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import ROLES_KEY
-from oldhost_sync.api.access.tokens import Tokens
+from oldhost_sync.api.access import ROLES_KEY, Tokens
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Dependencies

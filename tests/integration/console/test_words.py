@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from sqlalchemy import Engine
 
-from oldhost_sync.api.access.rights import ROLES_KEY
+from oldhost_sync.api.access import ROLES_KEY
 from oldhost_sync.console.door import STREAM
 from oldhost_sync.policy.rules.operator_act import OperatorAct
 from oldhost_sync.store.alerts import keep_dead_letter_alerts, list_alerts, raise_alert

@@ -270,7 +270,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a token reads is not counted",
-        (Patch("oldhost_sync/api/access/pace.py", "self._count(token, http_limits.READ_BYTES_EACH + size - reserved)", "pass"),),
+        (Patch("oldhost_sync/api/quotas.py", "self._count(token, http_limits.READ_BYTES_EACH + size - reserved)", "pass"),),
         levels=(STALLS,),
     ),
     Mutant(

@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     Mutant(
         "the words of a discarded change are ours",
-        (Patch("oldhost_sync/api/access/rights.py", '    "stale", "retry",', '    "stale", "discarded", "retry",'),),
+        (Patch("oldhost_sync/api/access.py", '    "stale", "retry",', '    "stale", "discarded", "retry",'),),
         levels=(WORDS,),
     ),
     Mutant(

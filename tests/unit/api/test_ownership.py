@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oldhost_sync.api.access.rights import Caller, may_see, owns, source_of_token
+from oldhost_sync.api.access import Caller, may_see, owns, source_of_token
 from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
 from oldhost_sync.settings import Role
 

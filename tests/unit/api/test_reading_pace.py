@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.pace import ReadingPace
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.quotas import ReadingPace
 
 LIST, SIZE = "/api/outbox", 200_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.api.access.pace import SOURCES_MAX, WINDOW_SECONDS, RefusedSignIns
+from oldhost_sync.api.quotas import SOURCES_MAX, WINDOW_SECONDS, RefusedSignIns
 
 WHY = "an unknown token"
 

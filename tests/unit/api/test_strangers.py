@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.pace import AnonymousRateLimit
+from oldhost_sync.api.quotas import AnonymousRateLimit
 
 
 def test_so_many_are_answered_at_once_and_then_each_waits_for_its_turn() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oldhost_sync.api.access.rights import Caller
-from oldhost_sync.api.access.tokens import Tokens
+from oldhost_sync.api.access import Caller, Tokens
 from oldhost_sync.settings import ApiToken, Role
 from oldhost_sync.watched_file import LOOKED_AT_EVERY_SECONDS
 

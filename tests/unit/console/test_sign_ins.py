@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.api.access.tokens import Tokens
+from oldhost_sync.api.access import Tokens
 from oldhost_sync.console import sign_ins
 from oldhost_sync.console.sign_ins import SignIns
 from oldhost_sync.settings import ApiToken, Role
