@@ -302,7 +302,7 @@ def hosts(as_json: AsJson = False) -> None:
 
 async def _lines(config: Settings) -> list[ServedHost]:
     from oldhost_sync.api.routes.hosts import HostList, read_conditions
-    from oldhost_sync.store.hosts import known_hosts
+    from oldhost_sync.store.intake.rules import known_hosts
 
     with database(config) as engine:
         names = run_in_transaction(engine, known_hosts)

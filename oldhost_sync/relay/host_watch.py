@@ -25,7 +25,7 @@ from oldhost_sync.store.alerts import close_quiet_alerts, keep_dead_letter_alert
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox.books import check_books
 from oldhost_sync.store.read.figures import RINGS, HostFigures, read_figures, record_sample
-from oldhost_sync.store.read.other_mappings import read_other_mappings
+from oldhost_sync.store.read.host_condition import read_other_mappings
 from oldhost_sync.store.read.sessions import far_worker, read_workers
 from oldhost_sync.telemetry import ExportedHost, HostMetrics
 

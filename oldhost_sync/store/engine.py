@@ -37,7 +37,7 @@ from oldhost_sync.store.errors import (
     is_demoted,
     translate,
 )
-from oldhost_sync.store.hosts import require_hosts
+from oldhost_sync.store.intake.rules import require_hosts
 from oldhost_sync.store.transactions import IS_READ_ONLY, REFUSE_READ_ONLY, run_in_transaction
 
 SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"

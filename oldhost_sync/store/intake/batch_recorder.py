@@ -40,7 +40,6 @@ from oldhost_sync.store.errors import (
     TransactionContended,
     error_code,
 )
-from oldhost_sync.store.hosts import require_hosts
 from oldhost_sync.store.intake.change_recorder import (
     CHANGE_COLUMNS,
     CHANGE_ROW,
@@ -58,7 +57,7 @@ from oldhost_sync.store.intake.change_recorder import (
     stored,
     transaction_needed,
 )
-from oldhost_sync.store.intake.rules import classes_of
+from oldhost_sync.store.intake.rules import classes_of, require_hosts
 from oldhost_sync.store.intake.shadow import (
     ENTITY_SHADOW,
     UNIT,

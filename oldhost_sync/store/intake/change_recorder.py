@@ -40,8 +40,7 @@ from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.callers_connection import Statements, statements_of
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.errors import DUPLICATE_KEY, NULL_REFUSED, IdempotencyConflict, TransactionNeeded, error_code
-from oldhost_sync.store.hosts import require_hosts
-from oldhost_sync.store.intake.rules import default_class
+from oldhost_sync.store.intake.rules import default_class, require_hosts
 from oldhost_sync.store.intake.shadow import UNIT, shadow_of, unless_autocommit, write_shadow
 from oldhost_sync.store.intake.validation import Acceptable, accept, canonical_json
 from oldhost_sync.store.mappings import DEFINITION, check_mapped

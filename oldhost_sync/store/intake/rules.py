@@ -7,7 +7,7 @@ rule applies from the next change on; there is no cache.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from types import MappingProxyType
 
 from sqlalchemy import select
@@ -18,6 +18,7 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.callers_connection import Statements
+from oldhost_sync.store.errors import UnknownHost
 from oldhost_sync.store.mappings import seed_mapping
 from oldhost_sync.store.tables import event_rules
 from oldhost_sync.store.transactions import lock_wait
@@ -107,3 +108,28 @@ def seed_rules(connection: Connection, host: str) -> None:
     ]
     connection.execute(insert(event_rules).prefix_with("IGNORE"), rows)
     seed_mapping(connection, host)
+
+
+# ------------------------------------------------------------------ the hosts that `migrate` has registered, with rules
+
+# The most hosts that an error message names: more than one deployment usually serves.
+HOSTS_NAMED_MAX = 20
+_HOSTS = "SELECT DISTINCT host FROM event_rules ORDER BY host"
+
+
+def known_hosts(connection: Statements) -> list[str]:
+    """Every host that `migrate` has registered, sorted by name."""
+    return list(connection.exec_driver_sql(_HOSTS).scalars())
+
+
+def require_hosts(connection: Statements, hosts: Sequence[str], *, named_by: str) -> None:
+    """Raises UnknownHost if one is not registered; `named_by`: the setting or argument that has its name."""
+    known = known_hosts(connection)
+    for host in hosts:
+        if host not in known:
+            named = ", ".join(known[:HOSTS_NAMED_MAX]) or "none"
+            more = " and others" if len(known) > HOSTS_NAMED_MAX else ""
+            raise UnknownHost(
+                f"{named_by}: the database knows no host {host!r}, only {named}{more}. Correct the name; to add a new "
+                "host, run `oldhost-sync migrate` with its name set"
+            )

@@ -37,7 +37,7 @@ from oldhost_sync.store.outbox.pending_fates import (
     at_once,
     each,
 )
-from oldhost_sync.store.packet import Packet
+from oldhost_sync.store.transactions import Packet
 
 # Fates that supersede older LWW changes of the same key: the change was sent, or OldHost had its state already.
 SUPERSEDING = frozenset({Outcome.APPLIED, Outcome.NO_OP, Outcome.DEAD})

@@ -49,8 +49,7 @@ from oldhost_sync.store.ledger.reservation import (
 from oldhost_sync.store.ledger.statements import LedgerRow, lock, lock_sending, of_epoch, sending, write_sending
 from oldhost_sync.store.mappings import mapping_of
 from oldhost_sync.store.outbox.outstanding_changes import unix_ms
-from oldhost_sync.store.packet import Packet
-from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.transactions import Packet, run_in_transaction
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from oldhost_sync.store.ledger.halt import objection, resolve, show
 from oldhost_sync.store.ledger.reservation import RETRIED
 from oldhost_sync.store.outbox.outstanding_changes import as_ref
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, RAISE_SEQUENCE, SEQUENCE, write_pending_fate
-from oldhost_sync.store.packet import Packet
+from oldhost_sync.store.transactions import Packet
 
 NOTED_ONLY = frozenset({"pause", "resume", "flush"})
 OTHER_HALT = (

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, check
 from oldhost_sync.store.outbox.pending_fates import JOIN_PENDING, fate_columns
-from oldhost_sync.store.packet import Packet
+from oldhost_sync.store.transactions import Packet
 
 LedgerRow: TypeAlias = Row[Any]
 SentRow: TypeAlias = Row[Any]

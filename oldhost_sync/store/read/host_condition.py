@@ -12,20 +12,20 @@ from statistics import median
 from typing import Any
 
 from sqlalchemy import bindparam, exists, func, select, text
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 
+from oldhost_sync.drivers.mapping import OLDHOST, NotMapped, Rule, from_text
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts, newest_list
 from oldhost_sync.store.audit import AuditEntry, current_pause
 from oldhost_sync.store.columns import UtcDateTime
-from oldhost_sync.store.intake.rules import rules_of
+from oldhost_sync.store.intake.rules import classes_of, rules_of
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS, CALLED_A_REPLAY
 from oldhost_sync.store.outbox.books import read_books
 from oldhost_sync.store.outbox.outstanding_changes import ITS_UNIT, as_ref, dead_letters, outstanding_page, unix_ms
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING
 from oldhost_sync.store.read import late_emergencies
 from oldhost_sync.store.read.halt import HaltDecision, read_decision
-from oldhost_sync.store.read.other_mappings import read_other_mappings
 from oldhost_sync.store.read.sessions import HostSession, Process, read_newest_session, read_workers
 from oldhost_sync.store.tables import IS_FATE_OF_CHANGE, alerts, nonce_ledger, nonce_requests, outbox_events
 
@@ -344,3 +344,58 @@ def waiting_lanes(connection: Connection, host: str) -> dict[str, dict[str, int]
     """By class, in the form of the writer's lanes: `depth` and `oldest_age_ms`."""
     rows = connection.execute(_LANES, {"host": host})
     return {row.name: {"depth": int(row.depth), "oldest_age_ms": int(row.oldest_ms)} for row in rows}
+
+
+# ------------------------------------------------------------------------------------- states that another mapping made
+
+# How many of OldHost's states another mapping made than the host's of now. Nothing is wrong with them: operators are
+# offered a resync, which sends them in the new form. It counts what a resync sends: keys whose changes are LWW, where
+# the rule of now is another one. Once a resync of all entities that was asked for since has ended, none is counted:
+# what is left is only overwritten by what comes.
+
+_IN_USE = (
+    "SELECT m.label, m.definition, EXISTS (SELECT 1 FROM resyncs r WHERE r.host = m.host AND r.property_id IS NULL "
+    "AND r.unit_id IS NULL AND r.created_at >= m.installed_at AND r.finished_at IS NOT NULL) AS is_resynced "
+    "FROM host_mappings m WHERE m.host = %s AND m.in_use = 1"
+)
+_OTHERS = (
+    "SELECT a.entity_type, a.event_type, a.mapping, COUNT(*) AS states FROM applied_states a "
+    "FORCE INDEX (ix_applied_states_mapping) WHERE a.host = %s AND a.mapping <> '' AND a.mapping <> %s "
+    "GROUP BY a.entity_type, a.event_type, a.mapping"
+)
+_DEFINITIONS = "SELECT label, definition FROM host_mappings WHERE host = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherMappings:
+    """`mapping`: name and version of the one of now. `states`: how many others have made."""
+
+    mapping: str
+    states: int = 0
+
+
+def read_other_mappings(connection: Connection, host: str) -> OtherMappings:
+    now = connection.exec_driver_sql(_IN_USE, (host,)).one_or_none()
+    if now is None:
+        return OtherMappings(OLDHOST.label)
+    groups = [] if now.is_resynced else connection.exec_driver_sql(_OTHERS, (host, now.label)).all()
+    if not groups:
+        return OtherMappings(now.label)
+    classes = classes_of(connection, host, sorted({group.event_type for group in groups}))
+    rows = connection.exec_driver_sql(_DEFINITIONS, (host,)).all()
+    definitions = {row.label: row.definition for row in rows}
+
+    def rule(label: str, state: Row[Any]) -> Rule | str:
+        try:
+            return from_text(definitions[label]).rule(state.event_type, state.entity_type)
+        except NotMapped:
+            return "none"
+
+    states = sum(
+        group.states
+        for group in groups
+        if classes[group.event_type] == PriorityClass.LWW
+        and group.mapping in definitions
+        and rule(group.mapping, group) != rule(now.label, group)
+    )
+    return OtherMappings(now.label, int(states))

@@ -16,7 +16,7 @@ from oldhost_sync.drivers.mapping import OLDHOST, Code, HostMapping
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.intake.resync import request_resync
 from oldhost_sync.store.read.change_status import find_fate_of_id
-from oldhost_sync.store.read.other_mappings import read_other_mappings
+from oldhost_sync.store.read.host_condition import read_other_mappings
 from tests.conformance.mappings import LONGER, SHORT, UNIT_ID, install
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.offered_code import forget, offer

@@ -12,8 +12,7 @@ from sqlalchemy.exc import OperationalError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, is_demoted, translate
 from oldhost_sync.store.outbox.outstanding_changes import await_unrelayed
-from oldhost_sync.store.packet import Packet
-from oldhost_sync.store.transactions import poll, run_in_transaction
+from oldhost_sync.store.transactions import Packet, poll, run_in_transaction
 from oldhost_sync.store.workers import WorkerPresence
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST

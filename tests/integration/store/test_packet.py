@@ -11,8 +11,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import AccessRefused, RowLocked, StatementTooSlow
-from oldhost_sync.store.packet import Packet
-from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.transactions import Packet, run_in_transaction
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import rows, wait_until
 

@@ -16,7 +16,7 @@ from oldhost_sync.settings import load_settings
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.store.engine import check_database, create_engine, needed_revision
 from oldhost_sync.store.errors import SchemaTooOld, UnknownHost
-from oldhost_sync.store.hosts import known_hosts
+from oldhost_sync.store.intake.rules import known_hosts
 from oldhost_sync.store.schema_migration import migrate
 from tests.architecture.project_files import ROOT
 from tests.integration.store.writing import change_sql

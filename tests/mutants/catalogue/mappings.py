@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         "a resync of one unit counts as one of all",
-        (Patch("oldhost_sync/store/read/other_mappings.py", '"AND r.unit_id IS NULL AND r.created_at', '"AND r.created_at'),),
+        (Patch("oldhost_sync/store/read/host_condition.py", '"AND r.unit_id IS NULL AND r.created_at', '"AND r.created_at'),),
         levels=(MAPPINGS,),
     ),
     Mutant(

@@ -15,22 +15,22 @@ from tests.mutants.levels import (
 )
 from tests.mutants.mutant import Mutant, Patch
 
-ENGINE, PACKET = "oldhost_sync/store/engine.py", "oldhost_sync/store/packet.py"
+ENGINE, TRANSACTIONS = "oldhost_sync/store/engine.py", "oldhost_sync/store/transactions.py"
 
 MUTANTS = (
     Mutant(
         "a packet goes on after a row that is missing",
-        (Patch(PACKET, "        self.add(_STOP_UNLESS_CHANGED.format(number=len(self._otherwise)))\n", ""),),
+        (Patch(TRANSACTIONS, "        self.add(_STOP_UNLESS_CHANGED.format(number=len(self._otherwise)))\n", ""),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
         "a packet whose answer is lost was not committed",
-        (Patch(PACKET, "return self.connection.invalidated or not", "return not self.connection.invalidated and not"),),
+        (Patch(TRANSACTIONS, "return self.connection.invalidated or not", "return not self.connection.invalidated and not"),),
         levels=(PACKETS,),
     ),
     Mutant(
         "a packet that failed may be committed, though its transaction is open",
-        (Patch(PACKET, "return self.connection.invalidated or not self.connection.exec_driver_sql(_IS_OPEN).scalar()", "return True"),),
+        (Patch(TRANSACTIONS, "return self.connection.invalidated or not self.connection.exec_driver_sql(_IS_OPEN).scalar()", "return True"),),
         levels=(PACKETS,),
     ),
     Mutant(
