@@ -31,12 +31,6 @@ def test_the_journey_names_files_that_exist() -> None:
     assert [name for name in journey() if not (ROOT / name).exists()] == []
 
 
-def test_the_drawing_of_the_journey_shows_the_files_of_the_table() -> None:
-    (drawing,) = re.findall(r"```mermaid\n(.*?)```", PAGE, re.DOTALL)
-    shown = [(int(step), name) for step, name in re.findall(r"(\d+) ([\w/]+\.py)", drawing)]
-    assert shown == [(step, name.removeprefix("oldhost_sync/")) for step, name in enumerate(journey(), start=1)]
-
-
 def modules(folder: Path) -> set[str]:
     """The modules and packages in a folder of the repository, by their full names."""
     return {
