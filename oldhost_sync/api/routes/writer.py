@@ -140,7 +140,7 @@ class WriterStatus(AnswerBody):
     reachable: bool = Field(description="Whether the workflow answered")
     note: str | None = Field(description="Why `workflow` is missing, and what this means")
     workflow: dict[str, Any] | None = Field(description="Lanes, breaker, session, rates, forecast")
-    books: dict[str, int] = Field(description="`accepted` equals the sum of all other counts (invariant I5)")
+    books: dict[str, int] = Field(description="`accepted` equals the sum of all other counts")
     ledger: dict[str, Any] | None = Field(description="Nonces, epoch, ban and halt")
     oldest_waiting_at: datetime | None
     open_alerts: int
