@@ -167,7 +167,7 @@ class _Connection(pymysql.connections.Connection):
         return int(super().query(sql, unbuffered))
 
     def commit(self) -> None:
-        """Nothing is sent if the last statement has committed (:class:`oldhost_sync.store.packet.Packet`)."""
+        """Nothing is sent if the last statement has committed (:class:`oldhost_sync.store.transactions.Packet`)."""
         if self.server_status & _IN_TRANSACTION:
             super().commit()
 
