@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
 from temporalio import activity
@@ -25,6 +26,7 @@ from oldhost_sync.policy.machine.actions import LoadOutstanding, RecordCondition
 from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.rules.operator_act import Actor, ActRecorded, Channel, OperatorAct, actor_of
 from oldhost_sync.store.alerts import keep_writer_conditions
+from oldhost_sync.store.audit import AuditEntry
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.intake.resync import oldest_unfinished, request_resync
 from oldhost_sync.store.ledger.maria_ledger import read_fates
@@ -114,7 +116,7 @@ class RecordingActivities:
             if action.after_id == 0:
                 outstanding.lists_states = self.lists_states()
                 pause, outstanding.halted = blockers(connection, host)
-                outstanding.paused = [pause.operator, pause.reason] if pause else None
+                outstanding.paused = in_force(pause)
             return outstanding
 
         return run_in_transaction(self.engine, read)
@@ -173,9 +175,14 @@ def _outstanding(page: IdPage) -> messages.Outstanding:
     return messages.Outstanding([to_wire(ref) for ref in page.refs], last_id=page.last_id, more=page.more)
 
 
+def in_force(pause: AuditEntry | None) -> list[Any] | None:
+    """The pause as the writer loads it."""
+    return None if pause is None else [pause.operator, pause.reason, pause.until_ms]
+
+
 def _add_persisted_state(outstanding: messages.Outstanding, persisted: PersistedState) -> None:
     outstanding.dead_letters = persisted.dead_letters
-    outstanding.paused = [persisted.pause.operator, persisted.pause.reason] if persisted.pause else None
+    outstanding.paused = in_force(persisted.pause)
     outstanding.ban_left_ms = persisted.ban_left_ms
     outstanding.conditions_sequence = persisted.conditions_sequence
 

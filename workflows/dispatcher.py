@@ -79,9 +79,9 @@ class Dispatcher:
         return self.talking_to_oldhost > given_up
 
     def act(self, action: Action) -> None:
-        """Begin it. An act of the machine itself, a halt, waits in the queue of operators' acts."""
+        """Begin it. An act of the machine's own, a halt or a pause's end, waits in the queue of operators' acts."""
         if isinstance(action, OperatorAct):
-            self._acts.add_halt(action)
+            self._acts.add_own(action)
             return
         call = calls.call_of(action)
         # Asked now: when the activity begins or ends, there may be another session.

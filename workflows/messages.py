@@ -177,11 +177,11 @@ class ApplyNowAnswer:
 class Outstanding:
     """Result of `load_outstanding` and `sweep`: a page of changes without a fate, in id order.
 
-    The first page of a rebuild also has what else a new writer needs: `dead_letters`, their number; `paused`, by whom
-    and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings, for a writer that
-    was started without any; `conditions_sequence`, the number of the writer's last list of conditions. The first page
-    of a sweep has `paused`, and whether the ledger is `halted` (None: not known). Both have `lists_states`: whether the
-    writer's search attributes are registered (None: not known).
+    The first page of a rebuild also has what else a new writer needs: `dead_letters`, their number; `paused`, by whom,
+    why and until when (0: until somebody resumes); `ban_left_ms` of the last ban, negative when it is over; `policy`,
+    the worker's settings, for a writer that was started without any; `conditions_sequence`, the number of the writer's
+    last list of conditions. The first page of a sweep has `paused`, and whether the ledger is `halted` (None: not
+    known). Both have `lists_states`: whether the writer's search attributes are registered (None: not known).
 
     The list's items are checked by `changes`: were they annotated, the SDK would take 20 µs more for each.
     """
@@ -189,7 +189,7 @@ class Outstanding:
     refs: list[Any] = field(default_factory=list)
     last_id: int = 0
     more: bool = False
-    paused: list[str] | None = None
+    paused: list[Any] | None = None
     ban_left_ms: int | None = None
     policy: WriterPolicy | None = None
     dead_letters: int = 0

@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
-    from oldhost_sync.policy.limits import INTEGER_MAX, TEXT_LENGTH_MAX
+    from oldhost_sync.policy.limits import INTEGER_MAX, PAUSE_SECONDS_MAX, TEXT_LENGTH_MAX
     from oldhost_sync.policy.machine import operators
     from oldhost_sync.policy.machine.machine import Machine
     from oldhost_sync.policy.rules.operator_act import ActRecorded, OperatorAct
@@ -89,14 +89,15 @@ class OperatorActs:
                 "repeat yours in a moment"
             )
 
-    def add_halt(self, halt: OperatorAct) -> None:
-        """Add the writer's own act: a halt, which must outlast this run."""
-        halt, known = self._named(halt), (pending.act for pending in self.pending)
-        if not any(act.action == "halt" and act.reason == halt.reason for act in known):
-            self._add(halt)
+    def add_own(self, own: OperatorAct) -> None:
+        """Add an act of the writer's own, a halt or the end of a pause, which must outlast this run."""
+        own, known = self._named(own), (pending.act for pending in self.pending)
+        if not any((act.action, act.reason) == (own.action, own.reason) for act in known):
+            self._add(own)
 
     def _named(self, act: OperatorAct) -> OperatorAct:
-        return replace(act, host=self._host, decision_id=str(workflow.uuid4()), in_doubt=[])
+        until_ms = now_ms() + 1000 * act.for_seconds if act.for_seconds else act.until_ms
+        return replace(act, host=self._host, decision_id=str(workflow.uuid4()), in_doubt=[], until_ms=until_ms)
 
     def _add(self, act: OperatorAct) -> PendingAct:
         pending = PendingAct(act)
@@ -168,6 +169,8 @@ Objection = Callable[[Machine, OperatorAct], str]
 
 def no_sense_now(machine: Machine, act: OperatorAct) -> str:
     """Of a pause or a resume."""
+    if not 0 <= act.for_seconds <= (PAUSE_SECONDS_MAX if act.action == "pause" else 0):
+        return f"for_seconds says how long a pause lasts, up to {PAUSE_SECONDS_MAX}"
     return operators.objection(machine, act.action)
 
 
@@ -214,7 +217,7 @@ def operators_update(action: str, text: str, objection: Objection) -> Any:
     """The handler and the validator of the update `action`, for a workflow that has `acts`. `text`: for people."""
 
     async def handle(self: Any, act: OperatorAct) -> Any:
-        return await self.acts.carry_out(replace(act, action=action))
+        return await self.acts.carry_out(replace(act, action=action, until_ms=0))
 
     def validate(self: Any, act: OperatorAct) -> None:
         self.acts.check(replace(act, action=action), objection)

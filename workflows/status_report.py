@@ -48,11 +48,11 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
         "host": host,
         "state": state(machine),
         "release": machine.release,
-        "paused": {"operator": machine.paused.operator, "reason": machine.paused.reason} if machine.paused else None,
+        "paused": _pause(machine, now_ms),
         "breaker": {
             "state": machine.breaker.state.value,
             "reason": machine.breaker.reason,
-            "remaining_ms": machine.blocked_ms(now_ms),
+            "remaining_ms": machine.banned_ms(now_ms),
         },
         "session": {
             "phase": session.phase.value,
@@ -90,14 +90,27 @@ def _forecast(machine: Machine, now_ms: int) -> dict[str, Any]:
     return asdict(forecast) | {"breaks_emergency": forecast.breaks_emergency or forecast.late_emergencies > 0}
 
 
+# Of a host in another state nobody knows when it will be told of anything; of a pause, if it ends by itself.
+FORESEEN = ("SENDING", "BANNED", "CONNECTING", "RENEWING")
+
+
 def outlook(machine: Machine, now_ms: int) -> dict[str, Any] | None:
     """When a change that is accepted now will reach OldHost (see `Outlook`); None while nobody can know."""
-    if state(machine) not in ("SENDING", "BANNED", "CONNECTING", "RENEWING") or _waiting_for(machine.session):
+    known = machine.pause_left_ms(now_ms) is not None if machine.paused else state(machine) in FORESEEN
+    if not known or _waiting_for(machine.session):
         return None
     load, coalescer = machine.load, machine.coalescer
     backlog = load.backlog(coalescer, machine.blocked_ms(now_ms))
     sent, ready = len(machine.in_flight), coalescer.turns.waiting
     return Outlook.of(backlog, load.arrivals, machine.policy, now_ms, sent, ready).to_json()
+
+
+def _pause(machine: Machine, now_ms: int) -> dict[str, Any] | None:
+    """`remaining_ms` None: until somebody resumes."""
+    if machine.paused is None:
+        return None
+    by = {"operator": machine.paused.operator, "reason": machine.paused.reason}
+    return by | {"remaining_ms": machine.pause_left_ms(now_ms)}
 
 
 def state(machine: Machine) -> str:
@@ -209,8 +222,8 @@ def _stops(machine: Machine, now_ms: int) -> Iterator[str]:
     if machine.breaker.state is BreakerState.HALTED:
         yield "a decision about the halt"
     if machine.paused:
-        yield "somebody to resume"
-    if machine.blocked_ms(now_ms):
+        yield "the pause to end" if machine.paused.until_ms else "somebody to resume"
+    if machine.banned_ms(now_ms):
         yield "the ban to end"
 
 

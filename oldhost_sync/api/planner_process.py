@@ -77,7 +77,7 @@ class PlannerProcess:
         changes = live_arrivals(live.outstanding, live.scheduled, live.now_ms, new)
         if not changes:
             return None
-        return Question(live_scenario(scenario, self.policy, changes, live.ban_left_ms), changes)
+        return Question(live_scenario(scenario, self.policy, changes, live.blocked_ms), changes)
 
 
 def _check_size(wanted: PlanRequest) -> None:

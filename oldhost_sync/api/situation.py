@@ -250,6 +250,8 @@ def _step(sight: Observations, words: Sequence[Word]) -> str:
         case Word.HALTED:
             resume = " It is also paused: resume it." if Word.PAUSED in words else ""
             return f"Check OldHost, then decide: {_DECIDE}.{resume}{ban_ends}"
+        case Word.PAUSED if sight.condition and sight.condition.pause and sight.condition.pause.until:
+            return f"Nothing to do: the pause ends by itself. Changes are still accepted.{ban_ends}"
         case Word.PAUSED:
             return f"Resume when the reason no longer applies. Changes are still accepted.{ban_ends}"
     return "Nothing to do about the ban: when it is over, OldHost is asked again and sending continues."
@@ -270,7 +272,9 @@ def _stops(sight: Observations) -> Iterator[Stop]:
         if pause is not None and pause.verified is False and pause.operator == operator:
             operator = f"{operator} ({pause.way})"
         reason = paused.get("reason") or (pause.reason if pause else "")
-        yield Stop(Word.PAUSED, f"{operator} paused it: {_closed(reason)}", pause.created_at if pause else None)
+        end = "" if pause is None or pause.until is None else f" until {pause.until:%Y-%m-%d %H:%M} UTC"
+        began_at = pause.created_at if pause else None
+        yield Stop(Word.PAUSED, f"{operator} paused it{end}: {_closed(reason)}", began_at)
     ban, left_ms = condition.ban if condition else None, writer["breaker"].get("remaining_ms", 0)
     is_asked = writer["breaker"].get("state") == "HALF_OPEN" and bool(_opened(condition, {"ban"}))
     if writer["state"] == Word.BANNED or is_asked or (ban if sight.writer is None else left_ms):

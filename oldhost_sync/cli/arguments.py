@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from oldhost_sync.policy.limits import NAME_PATTERN
+from oldhost_sync.policy.limits import NAME_PATTERN, PAUSE_SECONDS_MAX
 from oldhost_sync.policy.rules.operator_act import Actor, at_the_terminal
 from oldhost_sync.user_errors import WRONG, CliError
 
@@ -18,6 +18,8 @@ Operator = Annotated[
 ]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")]
 
+_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")
 
 
@@ -27,6 +29,15 @@ def reason_of(given: str) -> str:
     if not reason:
         raise CliError("say why: --reason '…'. It is recorded.", WRONG)
     return reason
+
+
+def seconds_of(option: str, duration: str) -> int:
+    """`90s`, `40m`, `2h` or `1d`, in seconds; at most as long as a pause may last."""
+    match = _DURATION.fullmatch(duration)
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
+    if not 0 < seconds <= PAUSE_SECONDS_MAX:
+        raise CliError(f"{option} {duration} is not a duration of up to 31d, such as 90s, 40m, 2h or 1d.", WRONG)
+    return seconds
 
 
 def operator_of(given: str | None) -> Actor:

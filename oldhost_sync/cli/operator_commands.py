@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oldhost_sync.cli.arguments import Limit, Operator, Reason, entity_of, operator_name, reason_of
+from oldhost_sync.cli.arguments import Limit, Operator, Reason, entity_of, operator_name, reason_of, seconds_of
 from oldhost_sync.cli.output import AsJson, console, print_json, rows
 from oldhost_sync.cli.writer import update
 from oldhost_sync.environment import in_database, settings
@@ -36,9 +36,17 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(dead_letters, name="dead-letters")
 
 
-def pause(reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
+def pause(
+    reason: Reason,
+    lasts: Annotated[
+        str | None,
+        typer.Option("--for", metavar="DURATION", help="It ends by itself, for example after 40m (s, m, h or d)."),
+    ] = None,
+    operator: Operator = None,
+    as_json: AsJson = False,
+) -> None:
     """Stop sending and close the connection; changes are still accepted and coalesced."""
-    _act("pause", reason, operator, as_json)
+    _act("pause", reason, operator, as_json, for_seconds=0 if lasts is None else seconds_of("--for", lasts))
 
 
 def resume(reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:

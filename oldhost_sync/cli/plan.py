@@ -280,7 +280,7 @@ def plan_from_now(scenario: Scenario, rate: float) -> tuple[Plan | None, LiveLoa
         changes = live_arrivals(live.outstanding, live.scheduled, live.now_ms, new)
         if not changes:
             return None, live
-        begun = live_scenario(scenario, writer_policy(config.of_host(config.host)), changes, live.ban_left_ms)
+        begun = live_scenario(scenario, writer_policy(config.of_host(config.host)), changes, live.blocked_ms)
         return rehearse(begun, changes=changes), live
 
 

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from oldhost_sync.api.access import OPERATORS, WATCHERS, operator_request
 from oldhost_sync.api.problems import field_invalid, unavailable
-from oldhost_sync.api.routes.writer import Flush, SeriesSpan
+from oldhost_sync.api.routes.writer import Flush, PauseRequest, SeriesSpan
 from oldhost_sync.console.door import SIGN_IN_KEY, STREAM
 from oldhost_sync.console.forms import HaltAct, read_act
 from oldhost_sync.console.layout import SECURITY_HEADERS
@@ -41,7 +41,7 @@ class OverviewPage(Page):
         return self.page(request, "overview.html", parts=parts, charts=charts, span=span.value, spans=list(SeriesSpan))
 
     async def pause(self, request: Request) -> Response:
-        return self._done(await self.console.act(request, "pause"))
+        return self._done(await self.console.act(request, "pause", PauseRequest))
 
     async def resume(self, request: Request) -> Response:
         return self._done(await self.console.act(request, "resume"))

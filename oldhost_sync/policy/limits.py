@@ -47,6 +47,8 @@ UNIT_NAME_LENGTH_MAX = 255
 # Stored errors, reasons and answers, and the name of the operator who gave a reason.
 TEXT_LENGTH_MAX = 1024
 OPERATOR_LENGTH_MAX = 128
+# A pause that ends by itself; a longer one is for a person to end.
+PAUSE_SECONDS_MAX = 31 * 24 * 3600
 
 # A check-in is never planned further ahead; a larger value is a mistake in the unit of time.
 NOT_BEFORE_DAYS_MAX = 1100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from sqlalchemy import func, insert, select, text
@@ -51,6 +51,16 @@ class AuditEntry:
     verified: bool | None = field(
         default=None, metadata=described("true: the name is that of a token; false: it is only what the sender claims")
     )
+
+    @property
+    def until_ms(self) -> int:
+        """When a pause ends, in ms since 1970; 0: when somebody resumes."""
+        return int((self.detail or {}).get("until_ms", 0))
+
+    @property
+    def until(self) -> datetime | None:
+        """When a pause ends by itself."""
+        return datetime.fromtimestamp(self.until_ms / 1000, UTC) if self.until_ms else None
 
     @property
     def way(self) -> str:

@@ -35,7 +35,7 @@ from oldhost_sync.policy.machine.events import (
 )
 from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.rules.alert_kinds import KINDS
-from oldhost_sync.policy.rules.operator_act import LETTER_ACTS
+from oldhost_sync.policy.rules.operator_act import END_PAUSE, LETTER_ACTS
 from workflows import messages
 
 SETTLE_MS = 5_000
@@ -186,7 +186,7 @@ class Books:
     # resolve.
     other_count: str = ""
     halts_are_late: bool = False
-    paused: list[str] | None = None
+    paused: list[Any] | None = None
     sequence: int = 0
     conditions_sequence: int = 0  # of the list of conditions that is recorded already
 
@@ -456,8 +456,10 @@ class Books:
             return messages.ActRecorded(refused="an operator has resolved a halt since this one was found")
         if decision.action == "halt":
             self.halted = decision.reason
-        if decision.action in ("pause", "resume"):
-            self.paused = [decision.operator, decision.reason] if decision.action == "pause" else None
+        if decision.action == "pause":
+            self.paused = [decision.operator, decision.reason, decision.until_ms]
+        if decision.action in ("resume", END_PAUSE):
+            self.paused = None
         if decision.action == "resolve":
             if not self.halted:
                 return messages.ActRecorded(refused="the ledger is not halted")

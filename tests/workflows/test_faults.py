@@ -207,7 +207,7 @@ async def test_a_rebuilt_writer_knows_that_it_is_paused(stage: Stage) -> None:
         await writer.handle.terminate()
         writer.handle = await stage.start(writer.world)
         status = await writer.until_status(lambda status: status["state"] == "PAUSED")
-        assert status["paused"] == {"operator": "ana", "reason": "test"}
+        assert status["paused"] == {"operator": "ana", "reason": "test", "remaining_ms": None}
         assert len(writer.world.answers) == 1
         await writer.operate("resume")
         await writer.until(lambda: writer.world.applied_ids == [change])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,12 +50,55 @@ async def test_a_paused_writer_takes_changes_and_sends_none(stage: Stage) -> Non
         await writer.take(TXN, "a")
         await writer.skip(3600)
         assert writer.world.applied_ids == []
-        assert (await writer.status())["paused"] == {"operator": "ana", "reason": "test"}
+        assert (await writer.status())["paused"] == {"operator": "ana", "reason": "test", "remaining_ms": None}
         assert writer.world.closed_sessions == 1
         await writer.operate("resume")
         await writer.until_quiet()
         assert writer.world.applied_ids == [1]
         assert [decision.action for decision in writer.world.decisions] == ["pause", "resume"]
+
+
+async def test_a_pause_with_an_end_is_over_then_by_an_act_of_the_writers_own(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        assert (await writer.operate("pause", for_seconds=2400)).startswith("paused until ")
+        await writer.take(TXN, "a")
+        await writer.skip(2000)
+        assert 0 < (await writer.status())["paused"]["remaining_ms"] < 500_000
+        assert writer.world.applied_ids == []
+        await writer.skip(500)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [1]
+        acts = [(decision.action, decision.operator) for decision in writer.world.decisions]
+        assert acts == [("pause", "ana"), ("end-pause", "writer")]
+
+
+async def test_a_rebuilt_writer_ends_the_pause_at_the_same_time(stage: Stage) -> None:
+    async with stage.writer(books_closed=True) as writer:
+        end = await writer.env.get_current_time() + timedelta(seconds=2400)
+        writer.world.books.paused = ["ana", "test", round(end.timestamp() * 1000)]
+        await writer.take(TXN, "a")
+        writer.world.books_closed = False
+        await writer.skip(2000)
+        assert writer.world.applied_ids == []
+        await writer.skip(500)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [1]
+        assert [decision.action for decision in writer.world.decisions] == ["end-pause"]
+
+
+@pytest.mark.parametrize(("update", "seconds"), [("pause", -1), ("pause", 31 * 86_400 + 1), ("resume", 60)])
+async def test_an_end_that_makes_no_sense_is_refused(stage: Stage, update: str, seconds: int) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        assert "for_seconds" in await refusal(writer, update, request(for_seconds=seconds))
+
+
+async def test_an_end_that_a_sender_sets_by_itself_is_not_taken(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        await writer.operate("pause", until_ms=1)
+        assert (await writer.status())["paused"]["remaining_ms"] is None
 
 
 async def test_an_emergency_that_waits_when_the_writer_is_paused_is_told_to_people(stage: Stage) -> None:

@@ -28,7 +28,7 @@ from oldhost_sync.api.requests import (
 )
 from oldhost_sync.api.situation_reader import SituationReader
 from oldhost_sync.fields.change import FLUSH_ONE_OR_ALL
-from oldhost_sync.policy.limits import INTEGER_MAX
+from oldhost_sync.policy.limits import INTEGER_MAX, PAUSE_SECONDS_MAX
 from oldhost_sync.store.read.figures import RINGS, SeriesPoint, read_series
 from oldhost_sync.store.read.halt import Halt, read_halt
 from oldhost_sync.store.read.sessions import Sessions, read_sessions
@@ -232,6 +232,18 @@ class Resolve(ReasonedRequest):
     )
 
 
+class PauseRequest(ReasonedRequest):
+    """Why, and for how long."""
+
+    for_seconds: Annotated[int, JSON_WHOLE] = Field(
+        default=0,
+        ge=0,
+        le=PAUSE_SECONDS_MAX,
+        description="It ends by itself after this long. 0: when somebody resumes",
+        examples=[2400],
+    )
+
+
 class Flush(ReasonedRequest):
     """Send changes that wait in the debounce now: those of one entity, or of all entities if neither field is given."""
 
@@ -283,7 +295,12 @@ class WriterRoutes:
         summary = "A halt, and the effects of both ways to end it"
         add("GET", "/api/writer/halt", self.halt, HaltState, summary, WATCHERS, (405,))
         for action, handler, model, example in (
-            ("pause", self.pause, ReasonedRequest, {"reason": "OldHost's operators asked for an hour without load"}),
+            (
+                "pause",
+                self.pause,
+                PauseRequest,
+                {"reason": "OldHost's maintenance", "for_seconds": 3600},
+            ),
             ("resume", self.resume, ReasonedRequest, {"reason": "OldHost's maintenance is finished"}),
             ("flush", self.flush, Flush, {"reason": "The owner waits", "entity_type": "unit", "entity_id": "12B"}),
             ("resolve", self.resolve, Resolve, {"reason": "OldHost was restored from a backup", "mode": "resend"}),
@@ -322,8 +339,8 @@ class WriterRoutes:
         return HaltState(halt=halt)
 
     async def pause(self, request: Request) -> ActionResult:
-        """Nothing is sent until `resume`; changes are still accepted and wait in the writer."""
-        return await self._act("pause", request, await read_body(request, ReasonedRequest))
+        """Nothing is sent until `resume` or the given end; changes are still accepted and wait in the writer."""
+        return await self._act("pause", request, await read_body(request, PauseRequest))
 
     async def resume(self, request: Request) -> ActionResult:
         """Sending continues where it stopped."""

@@ -48,7 +48,7 @@ from oldhost_sync.policy.machine.session import BreakerState, Event, HostLink, P
 from oldhost_sync.policy.queue.coalescer import Added, Coalescer
 from oldhost_sync.policy.queue.operations import InFlight, PendingOperation
 from oldhost_sync.policy.rules.apart import pause_ms
-from oldhost_sync.policy.rules.operator_act import OperatorAct
+from oldhost_sync.policy.rules.operator_act import END_PAUSE, OperatorAct
 from oldhost_sync.policy.tuning import (
     MOVED_AT_ONCE_MAX,
     REOPEN_ALERT_ATTEMPTS,
@@ -64,10 +64,12 @@ _EMERGENCY = PriorityClass.EMERGENCY
 
 @dataclass
 class Pause:
-    """Who paused the writer and why; None while it runs."""
+    """Who paused the writer, why, and until when (0: until somebody resumes). `is_ending`: that is being recorded."""
 
     operator: str
     reason: str
+    until_ms: int = 0
+    is_ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,8 @@ class Machine:
         """What to do now, after all that was reported. Each action is returned once, and remembered as under way.
 
         The order: sends, while a session is open and something can be sent; opening or closing the session; what is
-        independent of sending: the probe, reading outstanding changes, the sweep; halts to be made durable.
+        independent of sending: the probe, reading outstanding changes, the sweep; halts, and the end of a pause, to
+        be made durable.
         """
         self.link.tick(now_ms)
         for entity in self.coalescer.advance(now_ms, MOVED_AT_ONCE_MAX):
@@ -143,7 +146,7 @@ class Machine:
             self.load.update(self.coalescer, self.blocked_ms(now_ms), now_ms)
         self._look(now_ms)
         halts, self._halts = self._halts, []
-        return [*actions, *halts]
+        return [*actions, *halts, *self._end_of_pause(now_ms)]
 
     def _sends(self, now_ms: int) -> Iterator[Send]:
         """Operations that are bound to nonces first, then emergencies, then the lanes."""
@@ -264,6 +267,7 @@ class Machine:
             min(coalescer.parked.values(), default=None) if may_send else None,
             self.link.ask_at_ms if self.breaker.state is BreakerState.OPEN else None,
             self.link.reopens_at_ms if self.paused is None and not self.draining else None,
+            self.paused.until_ms if self.paused and self._pause_may_end else None,
             self.sweeping.at_ms if not self.draining and self._may_sweep else None,
             self.loading.at_ms if self.loading.is_due and not self.draining else None,
             self.probe_at_ms if may_send and not self.probing else None,
@@ -310,9 +314,9 @@ class Machine:
             self.load.arrived(ref.priority_class, now_ms, is_new=self.loading.part is None)
         return True
 
-    def load_pause(self, operator: str, reason: str) -> None:
+    def load_pause(self, operator: str, reason: str, until_ms: int = 0) -> None:
         """While rebuilding: an operator has paused this writer, perhaps in an earlier run."""
-        self.paused = Pause(operator, reason)
+        self.paused = Pause(operator, reason, until_ms)
 
     def load_ban(self, left_ms: int, now_ms: int) -> None:
         """While rebuilding: the last ban and what is left of it; negative when it is over."""
@@ -543,6 +547,16 @@ class Machine:
         if halt not in self._halts:
             self._halts.append(halt)
 
+    @property
+    def _pause_may_end(self) -> bool:
+        return self.paused is not None and self.paused.until_ms > 0 and not self.paused.is_ending and not self.draining
+
+    def _end_of_pause(self, now_ms: int) -> Iterator[OperatorAct]:
+        """The writer's own act, recorded like an operator's, so that whoever looks finds that the pause has ended."""
+        if self.paused and self._pause_may_end and now_ms >= self.paused.until_ms:
+            self.paused.is_ending = True
+            yield OperatorAct("", END_PAUSE, "writer", "the pause was to end now", until_ms=self.paused.until_ms)
+
     # ----------------------------------------------------------------------------------------------------- a standstill
 
     def _look(self, now_ms: int) -> None:
@@ -566,6 +580,14 @@ class Machine:
 
     def blocked_ms(self, now_ms: int) -> int:
         """How long nothing can be sent, as far as that is known."""
+        return max(self.banned_ms(now_ms), self.pause_left_ms(now_ms) or 0)
+
+    def pause_left_ms(self, now_ms: int) -> int | None:
+        """None: it is not paused, or until somebody resumes."""
+        return max(0, self.paused.until_ms - now_ms) if self.paused and self.paused.until_ms else None
+
+    def banned_ms(self, now_ms: int) -> int:
+        """What is left of a ban."""
         return max(0, self.breaker.until_ms - now_ms) if self.breaker.state is not BreakerState.CLOSED else 0
 
 

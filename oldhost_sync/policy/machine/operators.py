@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, Outcome
 from oldhost_sync.policy.machine.machine import Machine, Pause
 from oldhost_sync.policy.machine.session import BreakerState, Phase
-from oldhost_sync.policy.rules.operator_act import LETTER_ACTS, ActRecorded, OperatorAct
+from oldhost_sync.policy.rules.operator_act import END_PAUSE, LETTER_ACTS, ActRecorded, OperatorAct
 
 
 class Refused(Exception):  # noqa: N818 - reads as what happened
@@ -33,7 +35,7 @@ def objection(machine: Machine, action: str, change_id: int | None = None) -> st
         return f"change {change_id} is being sent to OldHost; wait for the result first"
     if action == "pause" and paused:
         return f"already paused by {paused.operator}: {paused.reason}"
-    return "the writer is not paused" if action == "resume" and not paused else ""
+    return "the writer is not paused" if action in ("resume", END_PAUSE) and not paused else ""
 
 
 def _refuse(machine: Machine, action: str) -> None:
@@ -47,12 +49,8 @@ def _refuse(machine: Machine, action: str) -> None:
 def follow(machine: Machine, act: OperatorAct, recorded: ActRecorded, now_ms: int) -> str | int:
     """Do what is recorded. Returns the answer for the operator."""
     match act.action:
-        case "pause":
-            pause(machine, act.operator, act.reason)
-            return "paused"
-        case "resume":
-            resume(machine)
-            return "resumed"
+        case "pause" | "resume" | "end-pause":
+            return _follow_pause(machine, act)
         case "flush":  # ends the debounce of one entity's keys, or of all; returns how many keys
             return machine.coalescer.flush(act.entity_key, now_ms)
         case "retry" | "discard" if recorded.apart and recorded.entity_key and act.change_id is not None:
@@ -78,20 +76,30 @@ def follow_refusal(machine: Machine, act: OperatorAct, recorded: ActRecorded, no
         resolve(machine, now_ms)
 
 
-def follow_database(machine: Machine, paused: Sequence[str] | None, now_ms: int, *, halted: bool) -> None:
+def follow_database(machine: Machine, paused: Sequence[Any] | None, now_ms: int, *, halted: bool) -> None:
     """Adopt the database's state of operators' acts: one that an earlier run began may have ended in this run."""
     if is_halted(machine) and not halted:
         resolve(machine, now_ms)
-    if (paused is None) != (machine.paused is None):
-        machine.paused = Pause(*paused) if paused else None
+    noted = Pause(*paused) if paused else None
+    if (noted and noted.until_ms) != (machine.paused and machine.paused.until_ms):
+        machine.paused = noted
 
 
 # ---------------------------------------------------------------------------------------------------------- act by act
 
 
-def pause(machine: Machine, operator: str, reason: str) -> None:
+def _follow_pause(machine: Machine, act: OperatorAct) -> str:
+    if act.action == "pause":
+        pause(machine, act.operator, act.reason, act.until_ms)
+        until = datetime.fromtimestamp(act.until_ms // 1000, UTC).isoformat(sep=" ")
+        return f"paused until {until}" if act.until_ms else "paused"
+    resume(machine)
+    return "resumed"
+
+
+def pause(machine: Machine, operator: str, reason: str, until_ms: int = 0) -> None:
     _refuse(machine, "pause")
-    machine.paused = Pause(operator, reason)
+    machine.paused = Pause(operator, reason, until_ms)
 
 
 def resume(machine: Machine) -> None:

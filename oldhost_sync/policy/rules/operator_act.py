@@ -20,6 +20,8 @@ from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, Wire
 # An operator's decisions about a dead letter: send it again, give it up, or (only if it is unsure) count it as applied.
 # The first two also about a change that waits apart.
 LETTER_ACTS = ("retry", "discard", "confirm")
+# The writer's own: the end of a pause that has one. No update has this name; the audit calls it a resume.
+END_PAUSE = "end-pause"
 
 
 @dataclass
@@ -33,17 +35,18 @@ class ActSignature:
 
 @dataclass
 class OperatorAct:
-    """An operator's act, or the writer's own halt: argument of the update, and of `record_act`, which makes it durable
-    before the machine follows it.
+    """An operator's act, or the writer's own, a halt or the end of a pause: argument of the update, and of
+    `record_act`, which makes it durable before the machine follows it.
 
     The operator says `operator` and `reason`: who and why; `change_id` of a retry, discard or confirm; the entity of a
     flush (none: all); the `mode` of a resolve, and the `epoch` of the halt that was shown (of a halt: that of the
-    session whose send halts; 0: not known), with adopt also the nonce that a host expects which can't be asked.
-    `channel`: how the act arrived, as its sender says; `signature` proves it,
-    and the name: only the API has one.
+    session whose send halts; 0: not known), with adopt also the nonce that a host expects which can't be asked; of a
+    pause `for_seconds` (0: until somebody resumes). `channel`: how the act arrived, as its sender says; `signature`
+    proves it, and the name: only the API has one.
 
-    The writer sets the rest, whatever the sender says. `action`: the update's name, or halt. `decision_id` identifies
-    the act, so that a later run that repeats it finds it done. `in_doubt`: the changes in doubt at a resolve.
+    The writer sets the rest, whatever the sender says. `action`: the update's name, or an act of the writer's own.
+    `decision_id` identifies the act, so that a later run that repeats it finds it done. `in_doubt`: the changes in
+    doubt at a resolve. `until_ms`: when the pause ends, in ms since 1970.
     """
 
     host: str = ""
@@ -56,10 +59,12 @@ class OperatorAct:
     entity_id: str | None = None
     epoch: int = 0
     expected: int | None = None
+    for_seconds: int = 0
     channel: str = ""
     signature: ActSignature | None = None
     decision_id: str = ""
     in_doubt: list[int] = field(default_factory=list)
+    until_ms: int = 0
 
     @property
     def entity_key(self) -> EntityKey | None:
@@ -133,7 +138,7 @@ def sign(act: OperatorAct, key: str, *, now_ms: int, nonce: str) -> ActSignature
 
 def actor_of(act: OperatorAct, keys: Sequence[str], *, now_ms: int) -> Actor:
     """Who acts, judged by the signature alone. Whether its nonce was used before, only the database can tell."""
-    if act.action == "halt":  # only the writer itself halts
+    if act.action in ("halt", END_PAUSE):  # the writer's own: no update has these names
         return Actor(act.operator, Channel.WRITER, verified=None)
     doubt = _doubt(act, keys, now_ms)
     if not doubt:
@@ -161,6 +166,7 @@ def _doubt(act: OperatorAct, keys: Sequence[str], now_ms: int) -> str:
 def _digest(act: OperatorAct, signature: ActSignature, key: str) -> str:
     bound = [
         *(_PURPOSE, act.channel, act.host, act.action, act.operator, act.reason),
-        *(act.change_id, act.mode, act.entity_key, act.epoch, act.expected, signature.signed_at_ms, signature.nonce),
+        *(act.change_id, act.mode, act.entity_key, act.epoch, act.expected, act.for_seconds),
+        *(signature.signed_at_ms, signature.nonce),
     ]
     return hmac.new(key.encode(), json.dumps(bound).encode(), hashlib.sha256).hexdigest()

@@ -7,11 +7,13 @@ gets the first answer and is not refused.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.oldhost.ledger import NOT_ASKED, Count
 from oldhost_sync.policy.changes import PriorityClass, WireRef, to_wire
-from oldhost_sync.policy.rules.operator_act import Actor, ActRecorded, Channel, OperatorAct, actor_of
+from oldhost_sync.policy.rules.operator_act import END_PAUSE, Actor, ActRecorded, Channel, OperatorAct, actor_of
 from oldhost_sync.store.audit import current_pause, record_act
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.fates import forget_tries, shortened, supersede_older, waits_apart
@@ -93,7 +95,9 @@ def decide(
 def _audit(connection: Connection, act: OperatorAct, recorded: ActRecorded, operator: Actor) -> None:
     entity = act.entity_key
     about = {"entity_type": entity.entity_type, "entity_id": entity.entity_id} if entity else {}
-    detail = {"message": recorded.message, "mode": act.mode, "decision": act.decision_id} | about
+    detail: dict[str, Any] = {"message": recorded.message, "mode": act.mode, "decision": act.decision_id} | about
+    if act.until_ms and act.action == "pause":
+        detail["until_ms"] = act.until_ms
     if recorded.apart:
         detail["apart"] = "yes"
     if operator.verified and act.signature is not None:
@@ -105,7 +109,7 @@ def _audit(connection: Connection, act: OperatorAct, recorded: ActRecorded, oper
     record_act(
         connection,
         host=act.host,
-        action=act.action,
+        action=_noted_as(act),
         operator=operator,
         reason=act.reason,
         change_id=act.change_id,
@@ -125,9 +129,23 @@ def _carry_out(connection: Connection, act: OperatorAct, ledger: sql.LedgerRow, 
             return _resolve(connection, act, ledger, count)
         case "halt":
             return _halt(connection, act, ledger)
+    if act.action == END_PAUSE:
+        return _end_pause(connection, act)
     if act.action in NOTED_ONLY:
         return ActRecorded(message="noted")
     return ActRecorded(refused=f"{act.action!r} is not an action that can be recorded")
+
+
+def _noted_as(act: OperatorAct) -> str:
+    """The act's name in the audit: a pause is over with a resume, whoever ends it."""
+    return "resume" if act.action == END_PAUSE else act.action
+
+
+def _end_pause(connection: Connection, act: OperatorAct) -> ActRecorded:
+    pause = current_pause(connection, act.host)
+    if pause is None or pause.until_ms != act.until_ms:
+        return ActRecorded(refused="an operator has ended this pause, or paused anew")
+    return ActRecorded(message="noted")
 
 
 def _retry(connection: Connection, act: OperatorAct) -> ActRecorded:
@@ -242,12 +260,13 @@ def _done_before(connection: Connection, act: OperatorAct) -> ActRecorded | None
     """The first answer, if this decision was carried out already (its answer was lost)."""
     if not act.decision_id:
         return None
-    recorded = connection.exec_driver_sql(_DECISION, (act.host, act.action, act.decision_id)).one_or_none()
+    recorded = connection.exec_driver_sql(_DECISION, (act.host, _noted_as(act), act.decision_id)).one_or_none()
     if recorded is None:
         return None
-    if act.action in {"pause", "resume"} and (current_pause(connection, act.host) is None) != (act.action == "resume"):
+    noted = _noted_as(act)
+    if noted in {"pause", "resume"} and (current_pause(connection, act.host) is None) != (noted == "resume"):
         # A run that was reset repeats its messages; the writer's state must agree with the ledger.
-        return ActRecorded(refused=f"this {act.action} was carried out and a later act has undone it")
+        return ActRecorded(refused=f"this {noted} was carried out and a later act has undone it")
     row = connection.exec_driver_sql(_CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:
         return ActRecorded(message=recorded.message or "")

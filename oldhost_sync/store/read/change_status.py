@@ -366,5 +366,8 @@ def _obstacles(connection: Connection, host: str) -> list[str]:
         reasons.append(f"the ban by OldHost to end, {instant(row.banned_until)}")
     pause = current_pause(connection, host)
     if pause is not None:
-        reasons.append(f"an operator to resume sending, which {pause.operator} paused: {pause.reason}")
+        if pause.until is None:
+            reasons.append(f"an operator to resume sending, which {pause.operator} paused: {pause.reason}")
+        else:
+            reasons.append(f"the pause of {pause.operator} to end at {instant(pause.until)}: {pause.reason}")
     return reasons

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from math import ceil
 from statistics import median
 from typing import Any
@@ -264,17 +264,23 @@ _NOW = text("SELECT UTC_TIMESTAMP(6)")
 @dataclass(frozen=True, slots=True)
 class LiveLoad:
     """`scheduled`: as refs that are accepted when they are due; their ids are unique only among themselves.
-    `ban_left_ms`: 0 if there is no ban. `stopped`: why nothing is sent, if the writer is paused or halted. `cut`: there
-    are more changes.
+    `ban_left_ms`, `pause_left_ms`: 0 if there is none that ends by itself. `stopped`: why nothing is sent, if the
+    writer is paused or halted. `cut`: there are more changes.
     """
 
     now_ms: int
     outstanding: list[ChangeRef]
     scheduled: list[ChangeRef] = field(default_factory=list)
     ban_left_ms: int = 0
+    pause_left_ms: int = 0
     stopped: str = ""
     dead_letters: int = 0
     cut: bool = False
+
+    @property
+    def blocked_ms(self) -> int:
+        """How long nothing can be sent, as far as that is known."""
+        return max(self.ban_left_ms, self.pause_left_ms)
 
     def notes(self) -> list[str]:
         """What a reader of the plan must know: what stops sending, and what the plan leaves out."""
@@ -283,6 +289,8 @@ class LiveLoad:
             notes.append(f"The writer sends nothing now: {self.stopped}. The plan assumes that it resumes now.")
         if self.ban_left_ms:
             notes.append(f"OldHost has banned us for another {self.ban_left_ms / 1000:,.0f} s.")
+        if self.pause_left_ms:
+            notes.append(f"It is paused for another {self.pause_left_ms / 1000:,.0f} s.")
         if self.dead_letters:
             waiting = f"{self.dead_letters} dead letters, and the changes held behind them, wait for an operator"
             notes.append(f"{waiting}; they are not planned.")
@@ -305,12 +313,16 @@ def read_live_load(connection: Connection, host: str, at_most: int = CHANGES_MAX
     scheduled = _scheduled(connection, host, at_most)
     state = read_persisted_state(connection, host)
     paused, halted = blockers(connection, host)
-    stopped = "it is halted until `resolve`" if halted else f"it is paused by {paused.operator}" if paused else ""
+    until = paused.until if paused else None
+    pause_left_ms = 0 if until is None else max(0, round((until - now.replace(tzinfo=UTC)).total_seconds() * 1000))
+    by = f"it is paused by {paused.operator}" if paused and not pause_left_ms else ""
+    stopped = "it is halted until `resolve`" if halted else by
     return LiveLoad(
         now_ms=unix_ms(now),
         outstanding=outstanding,
         scheduled=scheduled,
         ban_left_ms=max(0, state.ban_left_ms or 0),
+        pause_left_ms=pause_left_ms,
         stopped=stopped,
         dead_letters=state.dead_letters,
         cut=more or len(scheduled) == at_most,

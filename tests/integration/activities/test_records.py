@@ -26,7 +26,7 @@ from oldhost_sync.policy.limits import LOCK_WAIT_SECONDS_MAX
 from oldhost_sync.policy.machine.actions import LoadOutstanding, Sweep
 from oldhost_sync.policy.machine.outstanding_changes import Part
 from oldhost_sync.policy.rules.alert_kinds import KINDS
-from oldhost_sync.policy.rules.operator_act import sign
+from oldhost_sync.policy.rules.operator_act import END_PAUSE, sign
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, StatementTooSlow
 from oldhost_sync.store.intake.change_recorder import record_change
@@ -257,7 +257,46 @@ def test_a_sweep_tells_what_stops_the_writer(world: MariaWorld) -> None:
     run(activities.record_act, messages.OperatorAct(HOST, "pause", "ana", "lunch", decision_id="1"))
     run(activities.record_act, messages.OperatorAct(HOST, "halt", "writer", "foreign", decision_id="2"))
     page = run(activities.sweep, Sweep(0))
-    assert (page.paused, page.halted) == (["ana", "lunch"], True)
+    assert (page.paused, page.halted) == (["ana", "lunch", 0], True)
+
+
+END_MS = 1_800_000_000_000
+
+
+def test_the_end_of_a_pause_is_read_from_the_audit_and_recorded_there_as_a_resume_by_the_writer(
+    world: MariaWorld,
+) -> None:
+    activities, run = RecordingActivities(world.engine), called_by_writer().run
+    run(activities.record_act, messages.OperatorAct(HOST, "pause", "ana", "lunch", decision_id="1", until_ms=END_MS))
+    assert run(activities.sweep, Sweep(0)).paused == ["ana", "lunch", END_MS]
+    end = messages.OperatorAct(HOST, END_PAUSE, "writer", "over", decision_id="2", until_ms=END_MS)
+    for _ in range(2):  # the answer was lost
+        assert run(activities.record_act, end).refused == ""
+    found = world.read("SELECT action, operator, channel, verified FROM operator_audit ORDER BY id")
+    assert found == [("pause", "ana", "temporal", 0), ("resume", "writer", "writer", None)]
+    assert run(activities.sweep, Sweep(0)).paused is None
+
+
+def test_the_end_of_a_pause_does_not_end_a_later_one(world: MariaWorld) -> None:
+    activities, run = RecordingActivities(world.engine), called_by_writer().run
+    for number, action, until_ms in ((1, "pause", END_MS), (2, "resume", 0), (3, "pause", 2 * END_MS)):
+        act = messages.OperatorAct(HOST, action, "ana", "x", decision_id=str(number), until_ms=until_ms)
+        run(activities.record_act, act)
+    end = messages.OperatorAct(HOST, END_PAUSE, "writer", "over", decision_id="4", until_ms=END_MS)
+    assert "paused anew" in run(activities.record_act, end).refused
+    assert run(activities.sweep, Sweep(0)).paused == ["ana", "x", 2 * END_MS]
+
+
+def test_how_long_a_pause_lasts_is_bound_by_the_signature(world: MariaWorld) -> None:
+    key = "k" * 32
+    activities = RecordingActivities(world.engine, act_keys=(key,))
+    act = messages.OperatorAct(HOST, "pause", "ana", "lunch", channel="api", for_seconds=60)
+    signature = sign(act, key, now_ms=time.time_ns() // 1_000_000, nonce="n1")
+    longer = replace(act, signature=signature, decision_id="1", for_seconds=6000)
+    called_by_writer().run(activities.record_act, longer)
+    assert world.read("SELECT verified, JSON_VALUE(detail, '$.not_verified') FROM operator_audit") == [
+        (0, "the signature does not fit")
+    ]
 
 
 def test_a_decision_of_the_writer_is_kept_and_refused_ones_say_why(world: MariaWorld) -> None:

@@ -67,6 +67,7 @@ def test_status_without_temporal_tells_what_the_database_knows(anna: httpx.Clien
     ("action", "more"),
     [
         ("pause", {}),
+        ("pause", {"for_seconds": 2400}),
         ("resume", {}),
         ("flush", {"entity_type": "unit", "entity_id": "12B"}),
         ("resolve", {"mode": "resend"}),
@@ -85,6 +86,7 @@ def test_an_act_carries_the_token_s_name_and_the_reason(
 def test_nobody_acts_in_another_s_name_or_without_a_reason(anna: httpx.Client, writer: ScriptedWriter) -> None:
     assert anna.post("/api/writer/pause", json=WHY | {"operator": "bob"}).status_code == 422
     assert anna.post("/api/writer/pause", json={"reason": ""}).status_code == 422
+    assert anna.post("/api/writer/pause", json=WHY | {"for_seconds": -1}).status_code == 422
     assert anna.post("/api/writer/resolve", json=WHY | {"mode": "guess"}).status_code == 422
     assert writer.acts == []
 

@@ -88,7 +88,7 @@ MUTANTS = (
     ),
     Mutant(
         "a rebuilt writer knows of no pause",
-        (Patch(MACHINE, "        self.paused = Pause(operator, reason)\n", "        return\n"),),
+        (Patch(MACHINE, "        self.paused = Pause(operator, reason, until_ms)\n", "        return\n"),),
         levels=(UNIT, SIMULATION),
     ),
     Mutant(

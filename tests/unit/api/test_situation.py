@@ -90,6 +90,15 @@ def test_a_pause_under_a_name_that_nobody_has_checked_says_so() -> None:
     assert said.why == "anna (temporal, not verified) paused it: quiet."
 
 
+def test_a_pause_that_ends_by_itself_says_when_and_that_nothing_need_be_done() -> None:
+    detail = {"until_ms": 1_800_000_000_000}
+    pause = AuditEntry(1, "h", "pause", "anna", "quiet", None, detail, EARLIER, "api", verified=True)
+    writer = a_writer("PAUSED", paused={"operator": "anna", "reason": "quiet", "remaining_ms": 60_000})
+    said = judge(Observations(NOW, writer, condition=a_condition(pause=pause)))
+    assert said.why == "anna paused it until 2027-01-15 08:00 UTC: quiet."
+    assert said.next_step == "Nothing to do: the pause ends by itself. Changes are still accepted."
+
+
 def test_it_waits_since_the_last_session_ended() -> None:
     session = HostSession(3, opened_at=EARLIER - timedelta(hours=1), ended_at=EARLIER)
     assert judge(Observations(NOW, a_writer("CONNECTING"), condition=a_condition(session=session))).since == EARLIER

@@ -42,6 +42,12 @@ def test_nobody_knows_when_a_paused_writer_or_one_without_oldhost_goes_on() -> N
     assert status_report.outlook(away, START_MS) is None
 
 
+def test_it_is_known_when_a_pause_with_an_end_goes_on() -> None:
+    machine = opened(a_machine())
+    pause(machine, "anna", "audit", START_MS + 60_000)
+    assert status_report.outlook(machine, START_MS) is not None
+
+
 def test_it_survives_the_way_to_the_api() -> None:
     machine = opened(a_machine())
     machine.enqueue([txn(number, f"p{number % 3}") for number in range(1, 50)], START_MS)
