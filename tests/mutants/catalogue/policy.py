@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import BURST, BY_HAND, RELEASES, SIMULATION, UNIT
+from tests.mutants.levels import BURST, BY_HAND, PAUSE_END, RECORDS, RELEASES, SIMULATION, UNIT
 from tests.mutants.mutant import Mutant, Patch
 
 COALESCER = "oldhost_sync/policy/queue/coalescer.py"
@@ -193,5 +193,25 @@ MUTANTS = (
         "time in which nobody ran the writer is a standstill",
         (Patch("oldhost_sync/policy/machine/progress.py", "now_ms - self.looked_at_ms > NO_PROGRESS_MS + NOT_RUN_MS", "now_ms < 0"),),
         levels=(UNIT,),
+    ),
+    Mutant(
+        "the end of a pause is asked for again and again",
+        (Patch(MACHINE, "            self.paused.is_ending = True\n", ""),),
+        levels=(PAUSE_END,),
+    ),
+    Mutant(
+        "nobody wakes up when a pause ends",
+        (Patch(MACHINE, "            self.paused.until_ms if self.paused and self._pause_may_end else None,\n", ""),),
+        levels=(PAUSE_END,),
+    ),
+    Mutant(
+        "the end of a pause ends a later one",
+        (Patch("oldhost_sync/store/ledger/operator_commands.py", "if pause is None or pause.until_ms != act.until_ms:", "if pause is None:"),),
+        levels=(RECORDS,),
+    ),
+    Mutant(
+        "whoever relays an act decides how long its pause lasts",
+        (Patch("oldhost_sync/policy/rules/operator_act.py", "act.epoch, act.expected, act.for_seconds)", "act.epoch, act.expected)"),),
+        levels=(RECORDS,),
     ),
 )  # fmt: skip
