@@ -45,8 +45,8 @@ MUTANTS = (
         (
             Patch(
                 "workflows/status_report.py",
-                'if state(machine) not in ("SENDING", "BANNED", "CONNECTING", "RENEWING") or',
-                "if",
+                "known = machine.pause_left_ms(now_ms) is not None if machine.paused else state(machine) in FORESEEN",
+                "known = True",
             ),
         ),
         levels=(UNIT,),
