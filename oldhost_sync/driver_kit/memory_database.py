@@ -22,12 +22,12 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import pymysql.err
-from sqlalchemy import Table
+from sqlalchemy import JSON, Select, Table
 from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine.interfaces import Compiled
 from sqlalchemy.exc import IntegrityError, OperationalError
-from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.elements import ClauseElement, ColumnElement
 
 from oldhost_sync.driver_kit import compound
 from oldhost_sync.store.columns import UtcDateTime
@@ -264,6 +264,14 @@ class MemoryResult:
             self._rows = [kind._make(_moments(row, times) if times else row) for row in cursor.fetchall()]
         self.rowcount = cursor.rowcount if cursor.rowcount >= 0 else len(self._rows)
 
+    def read_json(self, columns: Sequence[int]) -> None:
+        """As SQLAlchemy reads columns of its type JSON."""
+        for column in columns:
+            self._rows = [
+                row if row[column] is None else row._replace(**{row._fields[column]: json.loads(row[column])})
+                for row in self._rows
+            ]
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self._rows)
 
@@ -294,6 +302,10 @@ class MemoryResult:
 class Scalars(list[Any]):
     def all(self) -> list[Any]:
         return list(self)
+
+
+def _is_json(column: ColumnElement[Any]) -> bool:
+    return isinstance(column.type, JSON)
 
 
 def _moments(row: Sequence[Any], times: tuple[int, ...]) -> list[Any]:
@@ -340,7 +352,10 @@ class PlainConnection:
     def execute(self, statement: ClauseElement, values: dict[str, Any] | None = None) -> MemoryResult:
         text, fixed = _compiled(statement)
         self.before_statement(text)
-        return self.database.run(text, {**fixed, **(values or {})})
+        result = self.database.run(text, {**fixed, **(values or {})})
+        if isinstance(statement, Select):  # of columns whose types are known
+            result.read_json([index for index, each in enumerate(statement.selected_columns) if _is_json(each)])
+        return result
 
     def begin_nested(self) -> Savepoint:
         self.before_statement("")

@@ -43,7 +43,7 @@ def mutated(mutant: Mutant) -> Iterator[Path]:
         root = Path(folder)
         for name in COPIED:
             shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-        for name in ("pyproject.toml", "alembic.ini", "worker.py", "starter.py"):
+        for name in ("README.md", "pyproject.toml", "alembic.ini", "worker.py", "starter.py"):
             shutil.copy(ROOT / name, root / name)
         apply(mutant, root)
         yield root
