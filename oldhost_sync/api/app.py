@@ -27,7 +27,15 @@ from oldhost_sync.api.routes.hosts import HostRoutes
 from oldhost_sync.api.routes.outbox import EntityRoutes, OutboxRoutes, SearchRoutes
 from oldhost_sync.api.routes.plan import PlanRoutes
 from oldhost_sync.api.routes.units import UnitDetails, UnitRoutes, UnitStatus
-from oldhost_sync.api.routes.writer import ActionResult, Flush, PauseRequest, Resolve, SeriesRoutes, SessionRoutes, WriterRoutes
+from oldhost_sync.api.routes.writer import (
+    ActionResult,
+    Flush,
+    PauseRequest,
+    Resolve,
+    SeriesRoutes,
+    SessionRoutes,
+    WriterRoutes,
+)
 from oldhost_sync.api.telemetry import RequestTracer
 from oldhost_sync.probes.health import running_during
 
