@@ -16,14 +16,14 @@ from pydantic import ValidationError
 
 from oldhost_sync.cli.arguments import entity_of
 from oldhost_sync.cli.output import AsJson, console, print_json, rows
-from oldhost_sync.driver_kit.host_check import Verdict, Way, check_host
+from oldhost_sync.driver_kit.host_check import ClaimFinding, Verdict, Way, check_host
 from oldhost_sync.driver_kit.host_profile import hosts_table, simulator_options
 from oldhost_sync.driver_kit.measurement import Bodies, HostMeasurement, NoCount
 from oldhost_sync.drivers.contract import Driver
 from oldhost_sync.drivers.mapping import OLDHOST, ChangeContent, HostMapping, NotMapped
 from oldhost_sync.environment import settings
 from oldhost_sync.host_settings import PATHS, HostSettings
-from oldhost_sync.oldhost.address import SHAPE, parse_address
+from oldhost_sync.oldhost.address import parse_address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import HostError, NoAccess, NoConnection, Silent
 from oldhost_sync.oldhost.mapping_file import read_mapping
@@ -62,10 +62,12 @@ def check(url: Url = None, name: Name = None, option: Options = None, as_json: A
     if as_json:
         print_json([{"subject": f.subject, "claim": f.claim, "found": f.found, "verdict": f.verdict} for f in findings])
     else:
-        lines = [(f.verdict, f.subject, f.claim, f.found) for f in findings]
-        console().print(rows("", ("", "what", "the driver claims", "found"), lines))
+        _print(f"{host.url}, asked by driver {host.driver_name}; nothing was written there", findings)
+        if any(finding.verdict is Verdict.OPEN for finding in findings) and not wrong:
+            console().print("Of what is not checked, `oldhost-sync driver measure` shows some, on a test host.")
     if wrong:
-        raise CliError(f"{quantity(wrong, 'claim')} of the driver {'is' if wrong == 1 else 'are'} wrong: see above.")
+        claims = f"{quantity(wrong, 'claim')} of the driver {'is' if wrong == 1 else 'are'} wrong: see above."
+        raise CliError(f"{claims} Correct the driver or its options before the host gets a change.")
 
 
 def measure(
@@ -102,16 +104,21 @@ def measure(
             found = measurement.run()
     except NoCount as error:
         raise CliError(f"{host.authority} can't be measured: {error}.") from error
-    lines = [(f.verdict, f.subject, f.claim, f.found) for f in found.findings]
-    console().print(rows("", ("", "what", "the driver claims", "found"), lines))
+    _print(f"{host.url}, measured by driver {host.driver_name}", found.findings)
     can = host.driver.capabilities
     table = hosts_table(host.name, host.url, host.driver_name, can, found)
     options = " ".join(["oldhost-sync simulator", *simulator_options(host.driver_name, can, found)])
-    console().print(f"\n{table}\n{options}", soft_wrap=True)
+    told = f"\n# For the hosts file:\n{table}\n# A simulator that behaves so:\n{options}"
+    console().print(told, soft_wrap=True, markup=False, highlight=False)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{host.name}.toml").write_text(table, encoding="utf-8")
         (folder / f"{host.name}-simulator.sh").write_text(f"{options}\n", encoding="utf-8")
+
+
+def _print(title: str, findings: list[ClaimFinding]) -> None:
+    lines = [(f.verdict, f.subject, f.claim, f.found) for f in findings]
+    console().print(rows(title, ("", "what", "the driver claims", "found"), lines))
 
 
 # ------------------------------------------------------------------------------------------------------------ the host
@@ -147,9 +154,12 @@ def _host(url: str | None, name: str | None, options: list[str] | None) -> _Host
     except ValidationError as error:
         wrong = [f"{found['loc'][0]}: {found['msg']}" for found in error.errors(include_input=False, include_url=False)]
     if wrong:
-        raise CliError(f"{'; '.join(wrong)}.", WRONG)
+        other = " Another driver is named by --driver." if url is not None and name is None else ""
+        raise CliError(f"{'; '.join(wrong)}.{other}", WRONG)
     if chosen.url is None:
-        raise CliError(f"give its address, or set SYNC_OLDHOST_URL: {SHAPE}.", WRONG)
+        no_file = "" if config.hosts_file else ": SYNC_HOSTS_FILE names no file"
+        of_file = f"host {config.host} has no address{no_file}. "
+        raise CliError(f"{of_file}Give it: `oldhost-sync driver check tcp://10.0.0.7:4100 --driver NAME`.", WRONG)
     address, driver = parse_address(chosen.url), chosen.made_driver()
     connector = Connector(address, driver, time.monotonic, access=chosen.access())
     way = Way(lambda: connector.connect(lambda: None), time.monotonic, chosen.request_timeout_seconds)

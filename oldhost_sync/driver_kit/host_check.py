@@ -11,22 +11,44 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from oldhost_sync.drivers.ambiguity import plan
-from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects
+from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, RejectionUses, Repeats, Resets
 from oldhost_sync.drivers.contract import Driver
 from oldhost_sync.drivers.events import (
+    Applied,
     Banned,
     ConnectionInUse,
     End,
     Expected,
+    Gap,
+    Malformed,
     NoService,
     OutcomeTold,
     OutOfRange,
     Ready,
+    Rejected,
+    Replay,
     ToldFate,
     Unlisted,
 )
 from oldhost_sync.oldhost.connection import Clock, HostConnection
 
+# What is claimed, for people.
+REPEATED = {
+    Repeats.DONE_TWICE: "is done again",
+    Repeats.PUNISHED: "is punished by a ban",
+    Repeats.REFUSED: "is refused",
+    Repeats.LAST_ANSWER: "gets its last answer again",
+}
+RESET = {
+    Resets.NEVER: "never begin anew",
+    Resets.SESSION: "begin anew with each connection",
+    Resets.DAY: "begin anew each day",
+}
+REJECTION = {
+    RejectionUses.YES: "uses its number",
+    RejectionUses.NO: "leaves its number free",
+    RejectionUses.SAYS: "says whether it uses its number",
+}
 # A key that no operation has.
 NO_KEY = "oldhost-sync-driver-check-no-such-operation"
 
@@ -131,11 +153,11 @@ def _findings(can: Capabilities, first: Visit, second: Visit | None) -> Iterator
         yield _of_outcome(can, first.outcome)
     yield from _of_incarnation(ready, second)
     for subject, claim in (
-        ("a number that comes again", f"is {can.repeated.replace('_', ' ')}"),
-        ("a rejection", f"uses its number: {can.rejection_uses}"),
+        ("a number that comes again", REPEATED[can.repeated]),
+        ("a rejection", REJECTION[can.rejection_uses]),
         ("a number that is too high", "is refused" if can.gapless else "is taken"),
         ("numbers", _numbers(can)),
-        ("an operation whose answer is lost", f"is decided by this: {plan(can).row}"),
+        ("an operation whose answer is lost", f"is decided by what is claimed: {plan(can).row}"),
     ):
         yield ClaimFinding(subject, claim, "only a write shows it", Verdict.OPEN)
 
@@ -144,7 +166,7 @@ def _of_expected(can: Capabilities, ready: Ready, first: Visit, second: Visit) -
     if can.expected is Expects.NEVER:
         yield ClaimFinding("the expected number", "can't be asked", "the driver does not ask", Verdict.OPEN)
         return
-    claim = f"can be asked, and proves what is {can.expected}"
+    claim = "can be asked"
     readings = [*first.readings, *second.readings]
     wrong = [event for event in readings if not isinstance(event, Expected)]
     said = " · ".join(dict.fromkeys(told(event) for event in readings))
@@ -166,6 +188,8 @@ def _of_expected(can: Capabilities, ready: Ready, first: Visit, second: Visit) -
         yield ClaimFinding(
             "the expected number", "is that of the log-on", found, Verdict.HOLDS if agrees else Verdict.WRONG
         )
+    claim = f"proves that all numbers before it are {can.expected}"
+    yield ClaimFinding("the expected number", claim, "only a rejection shows it", Verdict.OPEN)
     slowest = max(*first.milliseconds, *second.milliseconds)
     stays = first.stays_open and second.stays_open
     found = f"the slowest of four answers took {slowest:.0f} ms" if stays else "the host closed it after an answer"
@@ -193,7 +217,18 @@ def _of_incarnation(ready: Ready, second: Visit) -> Iterator[ClaimFinding]:
 
 def _numbers(can: Capabilities) -> str:
     wrap = "never wrap" if can.modulus is None else f"go from {can.lowest} to {can.modulus - 1}, and then wrap"
-    return f"{wrap}; they reset: {can.resets}"
+    return f"{wrap}; {RESET[can.resets]}"
+
+
+# Events that say the same each time.
+_PLAIN = {
+    Applied: "it is applied",
+    Rejected: "it is rejected",
+    Malformed: "refused, as it can't be read",
+    Replay: "refused, as used before",
+    OutOfRange: "it expects a number that can't be counted from",
+    ConnectionInUse: "it serves another connection: stop what holds it (`oldhost-sync pause`), and try again",
+}
 
 
 def told(event: End) -> str:
@@ -204,18 +239,16 @@ def told(event: End) -> str:
             said += ", and names its incarnation" if incarnation else ""
         case Expected(nonce):
             said = f"it expects {nonce}"
-        case OutOfRange():
-            said = "it expects a number that can't be counted from"
+        case Gap(expected):
+            said = f"refused as too high, {expected} is next"
         case Banned(retry_after):
             said = "it bans us" + ("" if retry_after is None else f" for {retry_after:g} s")
-        case ConnectionInUse():
-            said = "it serves another connection: stop what holds it (`oldhost-sync pause`), and try again"
         case NoService(why=why) | Unlisted(why=why):
             said = why
         case OutcomeTold(fate, number):
             said = fate.replace("_", " ") + ("" if number is None else f", number {number}")
         case _:
-            said = f"it answers by {type(event).__name__.lower()}"
+            said = _PLAIN.get(type(event), f"it answers by {type(event).__name__.lower()}")
     return said
 
 

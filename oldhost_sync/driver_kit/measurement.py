@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from oldhost_sync.driver_kit.host_check import ClaimFinding, Verdict, Way, told
+from oldhost_sync.driver_kit.host_check import REJECTION, REPEATED, ClaimFinding, Verdict, Way, told
 from oldhost_sync.drivers.capabilities import Capabilities, Expects, RejectionUses, Repeats
 from oldhost_sync.drivers.contract import Driver
 from oldhost_sync.drivers.events import Applied, Banned, End, Expected, Gap, Ready, Rejected, Replay, Unlisted
@@ -121,7 +121,7 @@ class HostMeasurement:
     def _rejection(self) -> None:
         can = self._can
         if self.bodies.bad is None:
-            self._note("a rejection", f"uses its number: {can.rejection_uses}", "give --bad-payload to see one")
+            self._note("a rejection", REJECTION[can.rejection_uses], "give --bad-payload to see one")
             return
         with self._connected() as connection:
             number = self._next(connection)
@@ -132,10 +132,11 @@ class HostMeasurement:
             is_told = event.consumed is (after != number)
             holds = is_told and can.rejection_uses in {RejectionUses.SAYS, self.found.rejection_uses}
             used = "used" if after != number else "free"
-            self._note("a rejection", f"uses its number: {can.rejection_uses}", f"it is {used} after one", holds=holds)
+            self._note("a rejection", REJECTION[can.rejection_uses], f"it is {used} after one", holds=holds)
         else:
-            claim = f"uses its number: {can.rejection_uses}"
-            self._note("a rejection", claim, f"none: {told(event)}, and then expects {after}")
+            claim = REJECTION[can.rejection_uses]
+            found = "its body is no bad one" if isinstance(event, Applied) else "no rejection"
+            self._note("a rejection", claim, f"{found}: {told(event)}, and then it expects {after}")
 
     def _gap(self) -> None:
         with self._connected() as connection:
@@ -145,7 +146,7 @@ class HostMeasurement:
         after = self._next_later()
         self.found.gapless = isinstance(event, Gap) or (not isinstance(event, Applied) and after == number)
         claim = "is refused" if self._can.gapless else "is taken"
-        found = f"{told(event)}, and then expects {after}"
+        found = f"{told(event)}, and then it expects {after}"
         self._note("a number that is too high", claim, found, holds=self.found.gapless is self._can.gapless)
 
     def _odd_input(self) -> None:
@@ -196,7 +197,7 @@ class HostMeasurement:
                 repeated = Repeats.DONE_TWICE
         self.found.repeated = repeated
         found = told(event) + (": look there whether it was done twice" if isinstance(event, Applied) else "")
-        claim = f"is {self._can.repeated.replace('_', ' ')}"
+        claim = REPEATED[self._can.repeated]
         self._note("a number that comes again", claim, found, holds=repeated is self._can.repeated)
 
     def _ban(self) -> float | None:

@@ -33,6 +33,7 @@ from oldhost_sync.drivers.events import (
 
 DENIED = NoService("credentials", "OldHost refuses our credentials or our address")
 UNREADABLE = NoService("unreadable", "an answer that is not in the protocol")
+NOT_AS_CLAIMED = NoService("unreadable", "a number that the host can't have, by what is claimed of its numbers")
 REFUSED = NoService("refused", "OldHost refuses our question")
 
 
@@ -50,7 +51,9 @@ class Answers:
         if not is_text or len(incarnation) > INCARNATION_LENGTH_MAX:
             return UNREADABLE
         expected = self._number(fields.get("expected"))
-        return UNREADABLE if expected is None and fields.get("expected") is not None else Ready(expected, incarnation)
+        if expected is None and fields.get("expected") is not None:
+            return NOT_AS_CLAIMED
+        return Ready(expected, incarnation)
 
     def expected(self, fields: Mapping[str, Any] | None) -> Told:
         # An answer to an operation has a number beside the expected one: it does not belong to this question.

@@ -84,7 +84,8 @@ def test_a_host_that_is_away_says_what_to_do(run: Terminal) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("check",), "give its address, or set SYNC_OLDHOST_URL"),
+        (("check",), "has no address: SYNC_HOSTS_FILE names no file. Give it: `oldhost-sync driver check tcp://"),
+        (("check", "tcp://h:1"), "begins with http:// or https://. Another driver is named by --driver."),
         (("check", "http://user:secret@h"), "without user and password"),
         (("check", "http://h", "--driver", "telex"), "there is no driver telex"),
         (("check", "http://h", "--option", "expected=used"), "there is no such option"),

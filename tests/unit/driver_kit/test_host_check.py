@@ -94,7 +94,7 @@ def test_a_claim_that_the_host_does_not_keep_is_wrong_and_a_comment_of_its_setti
     driver.capabilities = replace(driver.capabilities, repeated=Repeats.LAST_ANSWER, gapless=False)
     found = measured(simulator, driver)
     wrong = [claim for claim, verdict in verdicts(found.findings).items() if verdict is Verdict.WRONG]
-    assert wrong == ["a number that is too high is taken", "a number that comes again is last answer"]
+    assert wrong == ["a number that is too high is taken", "a number that comes again gets its last answer again"]
     table = hosts_table("test", simulator.url, "http", driver.capabilities, found)
     assert "# repeated was seen to be punished, and last_answer is claimed" in table
     file = tmp_path / "hosts.toml"
