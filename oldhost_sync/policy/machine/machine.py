@@ -564,7 +564,7 @@ class Machine:
         if self.draining:
             self.progress.looked_at_ms = now_ms
         else:
-            self.progress.look(now_ms, sendable=self.has_sendable)
+            self.progress.look(now_ms, sendable=self.has_sendable, service_ms=self.load.service_ms)
         if self.stuck is not None and self.loading.part is None and self.entry(self.stuck.change_id) is None:
             self.stuck = None
 

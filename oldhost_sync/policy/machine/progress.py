@@ -21,8 +21,10 @@ STATES = {
     "tls": "UNTRUSTED",
     "silent": "SILENT",
 }
-# While something can be sent and is sent, the writer looks after NO_PROGRESS_MS at the latest. If it did not for this
-# much longer, nobody ran it: no worker, or no Temporal, of which the relay tells.
+# A host may need a minute for an operation: it stands still after as many of these, and not in each of them.
+SLOW_OPERATIONS = 2
+# While something can be sent and is sent, the writer looks when it may stand still. If it did not for this much longer,
+# nobody ran it: no worker, or no Temporal, of which the relay tells.
 NOT_RUN_MS = 5_000
 # If one answer in fifty is lost, three in a row are lost once in 125,000 sends.
 LOST_ANSWERS = 3
@@ -36,13 +38,14 @@ TOLD_OTHERWISE = frozenset({"", "banned", "replay"})
 @dataclass
 class Progress:
     """`since_ms`: when the last fate arrived, or when something could be sent again. `reason`: the last reported reason
-    why none arrives. `sessions`: how many in a row brought none.
+    why none arrives. `sessions`: how many in a row brought none. `patience_ms`: no fate for this long is a standstill.
     """
 
     since_ms: int
     reason: str = ""
     sessions: int = 0
     fates: int = 0
+    patience_ms: int = NO_PROGRESS_MS
 
     def __post_init__(self) -> None:
         self.looked_at_ms = self.since_ms  # when the writer looked last; a new run begins anew
@@ -50,16 +53,17 @@ class Progress:
     @property
     def due_at_ms(self) -> int:
         """When it is a standstill, unless a fate arrives before."""
-        return self.since_ms + NO_PROGRESS_MS
+        return self.since_ms + self.patience_ms
 
     @property
     def stands_still(self) -> bool:
         """Whether it was a standstill at the last look."""
         return self.looked_at_ms >= self.due_at_ms
 
-    def look(self, now_ms: int, *, sendable: bool) -> None:
-        """`sendable`: something could be sent."""
-        was_not_run = not self.stands_still and now_ms - self.looked_at_ms > NO_PROGRESS_MS + NOT_RUN_MS
+    def look(self, now_ms: int, *, sendable: bool, service_ms: float = 0.0) -> None:
+        """`sendable`: something could be sent; `service_ms`: OldHost's time for an operation, as far as it is known."""
+        was_not_run = not self.stands_still and now_ms - self.looked_at_ms > self.patience_ms + NOT_RUN_MS
+        self.patience_ms = max(NO_PROGRESS_MS, round(SLOW_OPERATIONS * service_ms))
         if not sendable or was_not_run:
             self.since_ms = now_ms
             self.reason = ""

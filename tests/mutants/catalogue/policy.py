@@ -190,8 +190,13 @@ MUTANTS = (
         levels=(UNIT,),
     ),
     Mutant(
+        "a host that needs a minute for an operation stands still in each of them",
+        (Patch("oldhost_sync/policy/machine/progress.py", "max(NO_PROGRESS_MS, round(SLOW_OPERATIONS * service_ms))", "NO_PROGRESS_MS"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
         "time in which nobody ran the writer is a standstill",
-        (Patch("oldhost_sync/policy/machine/progress.py", "now_ms - self.looked_at_ms > NO_PROGRESS_MS + NOT_RUN_MS", "now_ms < 0"),),
+        (Patch("oldhost_sync/policy/machine/progress.py", "now_ms - self.looked_at_ms > self.patience_ms + NOT_RUN_MS", "now_ms < 0"),),
         levels=(UNIT,),
     ),
     Mutant(

@@ -303,6 +303,15 @@ def test_a_standstill_is_over_with_the_next_fate(play: Play) -> None:
     assert "no-progress" in closed(play)
 
 
+def test_a_host_that_needs_a_minute_for_an_operation_does_not_stand_still_in_it(play: Play) -> None:
+    play.machine.load.served(300_000)  # weighs a fifth: some 60 s
+    play.take("TXN", "a")
+    play.advance(100_000)
+    assert told(play, "no-progress") == []
+    play.advance(60_000)
+    assert told(play, "no-progress")
+
+
 @pytest.mark.parametrize("nothing", ["waits", "is sent while paused"])
 def test_no_standstill_is_told_where_nothing_could_go(play: Play, nothing: str) -> None:
     if nothing != "waits":
