@@ -145,7 +145,16 @@ _WAITS = {
     ),
 }
 # The fields of `HostSettings` that these name.
-_NAMED = ("url", "ca_file", "cert_file", "auth_file", "request_timeout_seconds", "settle_seconds")
+_NAMED = (
+    "url",
+    "ca_file",
+    "cert_file",
+    "auth_file",
+    "sign_key_file",
+    "proxy_auth_file",
+    "request_timeout_seconds",
+    "settle_seconds",
+)
 _CONNECTS = {
     "settle": ("An operation may still be applied late; the writer waits for the settle time.", _NOTHING, True),
     "connection": ("OldHost can't be reached.", "Check OldHost and the network; the writer keeps trying.", False),
@@ -161,12 +170,12 @@ _CONNECTS = {
     ),
     "credentials": (
         "OldHost refuses our credentials.",
-        "Correct {url}, {auth_file} or {cert_file}.",
+        "Correct what it refuses: {url}, {auth_file}, {sign_key_file} or {cert_file}; for a proxy {proxy_auth_file}.",
         False,
     ),
     "tls": (
         "There is no trusted TLS connection with OldHost.",
-        "Compare {url} and {ca_file} with OldHost's certificate.",
+        "Compare {url} and {ca_file} with OldHost's certificate. One that has expired is renewed there.",
         False,
     ),
     "refused": ("OldHost refuses every request.", "Ask OldHost's operators why; the writer keeps trying.", False),
