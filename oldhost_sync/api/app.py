@@ -15,6 +15,7 @@ from fastapi.telemetry import TelemetryConfig
 
 from oldhost_sync.api.access import Door, LastUses, public_paths, rendered
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.fate_streams import FateStreams
 from oldhost_sync.api.middleware import ApiMiddleware
 from oldhost_sync.api.problems import ProblemBody, answer_errors
 from oldhost_sync.api.requests import ReasonedRequest, understood_query
@@ -22,6 +23,7 @@ from oldhost_sync.api.routes.administration import AuditRoutes, NewRule, RuleRou
 from oldhost_sync.api.routes.alerts import AlertRoutes
 from oldhost_sync.api.routes.changes import BatchRoutes, ChangeRoutes, NewChange, NewChanges
 from oldhost_sync.api.routes.dead_letters import DeadLetterRoutes, Letters, Replacement
+from oldhost_sync.api.routes.events import EventRoutes
 from oldhost_sync.api.routes.health import HealthRoutes
 from oldhost_sync.api.routes.hosts import HostRoutes
 from oldhost_sync.api.routes.outbox import EntityRoutes, OutboxRoutes, SearchRoutes
@@ -46,6 +48,7 @@ _ROUTES = (
     UnitRoutes,
     BatchRoutes,
     ChangeRoutes,
+    EventRoutes,
     OutboxRoutes,
     EntityRoutes,
     SearchRoutes,
@@ -102,16 +105,16 @@ def create_app(dependencies: Dependencies, *more: Callable[[FastAPI, Dependencie
     known = public_paths(app)
     requests = RequestTracer(dependencies.tracer, dependencies.host) if dependencies.tracer else None
     app.add_middleware(ApiMiddleware, dependencies=dependencies, public_paths=known, doors=doors, requests=requests)
-    app.state.kept = partial(_kept, dependencies, doors)
+    app.state.kept = partial(_kept, dependencies, [dependencies.streams, *doors])
     app.state.others = ()
-    app.state.end_streams = partial(_close, doors)
+    app.state.end_streams = partial(_close, [dependencies.streams, *doors])
     app.state.metrics = dependencies.metrics
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
     return app
 
 
 @asynccontextmanager
-async def _kept(dependencies: Dependencies, doors: Sequence[Door]) -> AsyncIterator[None]:
+async def _kept(dependencies: Dependencies, ends: Sequence[FateStreams | Door]) -> AsyncIterator[None]:
     """Meanwhile what requests of one host leave behind is kept: quotas and uses of tokens, alerts about refused writes,
     refused sign-ins.
     """
@@ -125,12 +128,12 @@ async def _kept(dependencies: Dependencies, doors: Sequence[Door]) -> AsyncItera
         try:
             yield
         finally:
-            await _close(doors)
+            await _close(ends)
 
 
-async def _close(doors: Sequence[Door]) -> None:
-    for door in doors:
-        await door.close()
+async def _close(ends: Sequence[FateStreams | Door]) -> None:
+    for each in ends:
+        await each.close()
 
 
 # ------------------------------------------------------------------------------------------------- the OpenAPI document

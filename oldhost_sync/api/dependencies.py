@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from oldhost_sync.api import http_limits
 from oldhost_sync.api.access import Tokens
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.expected_arrival import ExpectedArrivals
+from oldhost_sync.api.fate_streams import FateStreams
 from oldhost_sync.api.planner_process import PlannerProcess
 from oldhost_sync.api.quotas import QuotaKeeper, RefusedSignIns
 from oldhost_sync.api.refused_writes import LastRefusal, RefusedWrites
@@ -21,7 +23,7 @@ from oldhost_sync.api.writes import GroupCommit
 from oldhost_sync.policy.rules.quota import Quotas
 from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.settings import name_in_environment
-from oldhost_sync.store.read import host_condition
+from oldhost_sync.store.read import change_feed, host_condition
 from oldhost_sync.traces.tracer import Tracer
 
 
@@ -76,6 +78,7 @@ class Dependencies:
     books: BookCount = field(init=False)
     commits: GroupCommit = field(init=False)
     expected: ExpectedArrivals = field(init=False)
+    streams: FateStreams = field(init=False)
     planner: PlannerProcess = field(init=False)
     quotas: QuotaKeeper = field(init=False)
     refused_writes: RefusedWrites = field(init=False)
@@ -87,6 +90,8 @@ class Dependencies:
         object.__setattr__(self, "commits", GroupCommit(self.database))
         expected = ExpectedArrivals(self.writer.query, lambda: self.policy.promises, self.clock)
         object.__setattr__(self, "expected", expected)
+        newest = partial(separate.run, partial(change_feed.newest_number, host=self.host))
+        object.__setattr__(self, "streams", FateStreams(newest, self.clock))
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
         object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))
 

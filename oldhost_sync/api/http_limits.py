@@ -103,6 +103,12 @@ METRICS_SECONDS = 1.0
 # How long clients should wait before they ask the feed again.
 FEED_POLL_SECONDS_BUSY, FEED_POLL_SECONDS, FEED_POLL_SECONDS_IDLE = 1, 5, 15
 
+# Streams of fates: of all tokens, and of one. A look each second serves all of a host. A page of 50 fates each 20 ms is
+# as much as a reader of the feed gets. A line without meaning keeps proxies from ending a quiet stream. A stream ends
+# after so long: its reader comes again with its token.
+STREAMS_MAX, STREAMS_OF_ONE_TOKEN_MAX = 64, 8
+STREAM_LOOK_SECONDS, STREAM_PAGE_SECONDS, STREAM_QUIET_SECONDS, STREAM_SECONDS_MAX = 1.0, 0.02, 15.0, 900.0
+
 # The shortest time between two counts of the books, however many requests ask.
 BOOKS_SECONDS = 2.0
 # Counting reads all changes that are kept (90 days, at 5 million a second); it may take this share of the time.

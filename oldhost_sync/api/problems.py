@@ -200,6 +200,11 @@ def too_busy() -> Problem:
     return unavailable("too-busy", "Too many requests are waiting", detail, f"{_AGAIN}, and slow down.")
 
 
+def too_many_streams() -> Problem:
+    detail = "This token, or all of this process together, already has as many streams open as it may."
+    return unavailable("too-many-streams", "Too many streams are open", detail, "Close one.", retry_after=30)
+
+
 def field_invalid(field: str, message: str) -> Problem:
     action = "Correct the field and send it again; GET /openapi.json describes it."
     return _invalid([{"field": field, "message": message}], action)

@@ -177,3 +177,6 @@ UNITS_HOST = _tests("real sockets, a host with an API of its own", "tests/integr
 PROXY = _tests("real sockets, a proxy", "tests/integration/session/test_proxy.py")
 SECRETS = _tests("real sockets, secrets", "tests/integration/session/test_secrets.py")
 EXPECTED = _tests("unit tests of expected arrivals", "tests/unit/api/test_expected_arrival.py")
+FATE_STREAMS = _tests(
+    "real MariaDB, streams of fates", "tests/unit/api/test_fate_streams.py", "tests/integration/api/test_events.py"
+)

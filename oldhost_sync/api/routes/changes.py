@@ -31,6 +31,7 @@ from oldhost_sync.api.access import (
     seen_by,
     source_of,
 )
+from oldhost_sync.api.database import Database
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.expected_arrival import ExpectedArrivals
 from oldhost_sync.api.problems import (
@@ -267,27 +268,28 @@ class ChangeRoutes:
         from the cursor that the answer names. An application does not get the fates of other tokens' changes, so a page
         may be short or empty although there is `more`.
         """
-        host = self._dependencies.host
-        if since == LATEST:
-            start = await self._dependencies.database.run(
-                lambda connection: change_feed.latest_cursor(connection, host)
-            )
-        else:
-            start = change_feed.BEGINNING if since is None else read_feed_cursor(since)
-        try:
-            page = await self._dependencies.database.run(
-                lambda connection: change_feed.read_feed(connection, host, start, limit=limit)
-            )
-        except change_feed.CursorForgotten as forgotten:
-            raise cursor_gone(
-                "Fates after this cursor are no longer kept.", oldest=feed_cursor(forgotten.oldest)
-            ) from None
-        except change_feed.CursorUnknown as unknown:
-            oldest, latest = feed_cursor(unknown.oldest), feed_cursor(unknown.latest)
-            raise cursor_unknown(oldest=oldest, latest=latest) from None
+        database, host = self._dependencies.database, self._dependencies.host
+        page = await read_page(database, host, await feed_start(database, host, since), limit)
         caller = caller_of(request)
         seen = [seen_by(caller, row) for row in page.rows if may_see(caller, row.pop("source"))]
         return _feed_answer(replace(page, rows=seen), request.headers.get("if-none-match"))
+
+
+async def feed_start(database: Database, host: str, since: str | None) -> change_feed.FeedCursor:
+    """Raises a Problem for what is no cursor."""
+    if since == LATEST:
+        return await database.run(lambda connection: change_feed.latest_cursor(connection, host))
+    return change_feed.BEGINNING if since is None else read_feed_cursor(since)
+
+
+async def read_page(database: Database, host: str, start: change_feed.FeedCursor, limit: int) -> change_feed.FeedPage:
+    """The fates after `start`, of all tokens. Raises a Problem, 410, if the feed can't continue there."""
+    try:
+        return await database.run(lambda connection: change_feed.read_feed(connection, host, start, limit=limit))
+    except change_feed.CursorForgotten as forgotten:
+        raise cursor_gone("Fates after this cursor are no longer kept.", oldest=feed_cursor(forgotten.oldest)) from None
+    except change_feed.CursorUnknown as unknown:
+        raise cursor_unknown(oldest=feed_cursor(unknown.oldest), latest=feed_cursor(unknown.latest)) from None
 
 
 def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: Caller) -> datetime:

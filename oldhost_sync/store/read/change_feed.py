@@ -166,10 +166,10 @@ def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: in
 def latest_cursor(connection: Connection, host: str) -> FeedCursor:
     """The end of the feed: fates after it are new."""
     newest = connection.execute(_NEWEST, {"host": host}).one_or_none()
-    return FeedCursor(_sequence(connection, host)) if newest is None else FeedCursor.of(dict(newest._mapping))  # noqa: SLF001
+    return FeedCursor(newest_number(connection, host)) if newest is None else FeedCursor.of(dict(newest._mapping))  # noqa: SLF001
 
 
-def _sequence(connection: Connection, host: str) -> int:
+def newest_number(connection: Connection, host: str) -> int:
     """The number of the last transaction that decided fates."""
     sequence = connection.execute(select(nonce_ledger.c.fate_sequence).where(nonce_ledger.c.host == host)).scalar()
     return int(sequence or 0)
@@ -180,7 +180,7 @@ def _is_of_this_database(connection: Connection, host: str, since: FeedCursor) -
     discard, which is a fate of its own.
     """
     if not since.change_id:  # there was no fate yet
-        return since.sequence <= _sequence(connection, host)
+        return since.sequence <= newest_number(connection, host)
     values = {
         "host": host,
         "sequence": since.sequence,

@@ -1,12 +1,14 @@
-"""Wrong ideas of what applications are told: when a change is expected."""
+"""Wrong ideas of what applications are told: when a change is expected, and its fate."""
 
 from __future__ import annotations
 
-from tests.mutants.levels import EXPECTED, UNIT
+from tests.mutants.levels import EXPECTED, FATE_STREAMS, UNIT
 from tests.mutants.mutant import Mutant, Patch
 
 OUTLOOK = "oldhost_sync/policy/forecast/outlook.py"
 EXPECTED_ARRIVAL = "oldhost_sync/api/expected_arrival.py"
+STREAMS = "oldhost_sync/api/fate_streams.py"
+EVENTS = "oldhost_sync/api/routes/events.py"
 
 MUTANTS = (
     Mutant(
@@ -50,5 +52,30 @@ MUTANTS = (
             ),
         ),
         levels=(UNIT,),
+    ),
+    Mutant(
+        "a stream has the fates of other applications",
+        (Patch(EVENTS, ' if may_see(caller, row.pop("source"))]', ' if row.pop("source")]'),),
+        levels=(FATE_STREAMS,),
+    ),
+    Mutant(
+        "a stream that is opened again begins anew",
+        (Patch(EVENTS, 'request.headers.get("last-event-id") or since', "since"),),
+        levels=(FATE_STREAMS,),
+    ),
+    Mutant(
+        "others' fates are passed over without a cursor",
+        (Patch(EVENTS, 'seen = [f"id: {after}\\n\\n"]', "seen = []"),),
+        levels=(FATE_STREAMS,),
+    ),
+    Mutant(
+        "a stream lasts as long as its reader likes",
+        (Patch(STREAMS, "while not self._is_closed and self._clock() < until:", "while not self._is_closed:"),),
+        levels=(FATE_STREAMS,),
+    ),
+    Mutant(
+        "the look for fates outlasts the last stream",
+        (Patch(STREAMS, "            if not self._of_token.total():\n                self._stop()\n", ""),),
+        levels=(FATE_STREAMS,),
     ),
 )
