@@ -21,7 +21,7 @@ export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb client dump chromium galera composes promtool demo up test test-all check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
+.PHONY: help setup mariadb client dump chromium galera composes promtool demo up test test-all check fast lint format bench simulate exhaustive soak incidents mutants licences typescript-client sbom lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -78,6 +78,10 @@ licences: $(VENV)/.installed  ## every locked package with its licence
 
 client: $(VENV)/.installed  ## the wheel that applications install, into dist/
 	@$(BIN)/python -W ignore deploy/client_wheel.py
+
+typescript-client: $(VENV)/.installed  ## types from the OpenAPI document, and the example that uses them: examples/typescript
+	@$(BIN)/python -W ignore deploy/openapi_document.py > examples/typescript/openapi.json
+	@cd examples/typescript && npm ci --silent --no-audit --no-fund && npm run --silent build
 
 sbom:  ## what compose's image holds, as a CycloneDX bill of materials
 	@docker compose run --rm --no-deps --entrypoint cat api /app/bill-of-materials.json
