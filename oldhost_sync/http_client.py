@@ -35,7 +35,7 @@ REQUESTS_MAX = 8
 WAIT_SECONDS_MAX = 30.0
 # A change has reached its fate in one of these states.
 FINAL = frozenset(
-    {"APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED", "CANCELLED"}
+    {"APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "WITHDRAWN", "REFUSED", "CANCELLED"}
 )  # fmt: skip
 _LATER = frozenset({429, 503})
 
@@ -166,6 +166,37 @@ class ChangeFate:
 
 
 @dataclass(frozen=True)
+class WithdrawalPreview:
+    """What a withdrawal would do: how many `changes` it withdraws and how many stay (`bound`), how many states go back
+    to an older change that waits, to what OldHost has, or to none. Give `up_to` to `withdraw`.
+    """
+
+    up_to: int
+    changes: int
+    bound: int
+    entities: int
+    shown_before: int
+    shown_at_oldhost: int
+    shown_none: int
+    operations: int
+    seconds_freed: float | None = None
+    is_more: bool = False
+    by_class: dict[str, int] = field(default_factory=dict)
+    by_event_type: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Withdrawal:
+    """What was withdrawn. `left`: there is more, withdraw again; `locked`: so many another transaction had locked."""
+
+    withdrawal_id: int
+    withdrawn: int
+    bound: int
+    locked: int
+    left: bool
+
+
+@dataclass(frozen=True)
 class _Request:
     method: str
     path: str
@@ -249,6 +280,16 @@ def _waited(key: str, seconds: float, clock: Callable[[], float]) -> Steps[Chang
 def _cancelled(key: str) -> Steps[datetime]:
     answer = yield from _asked(_Request("DELETE", f"/changes/{quote(key, safe='')}"))
     return datetime.fromisoformat(_json(answer)["cancelled_at"])
+
+
+def _previewed(wanted: Mapping[str, Any]) -> Steps[WithdrawalPreview]:
+    answer = yield from _asked(_Request("POST", "/withdrawals/preview", _jsonable(wanted)))
+    return _built(WithdrawalPreview, _json(answer))
+
+
+def _withdrawn(reason: str, up_to: int, wanted: Mapping[str, Any]) -> Steps[Withdrawal]:
+    content = {**_jsonable(wanted), "reason": reason, "up_to": up_to}
+    return _built(Withdrawal, _json((yield from _asked(_Request("POST", "/withdrawals", content)))))
 
 
 def _page(since: str | None) -> Steps[tuple[list[tuple[ChangeFate, str | None]], str, float]]:
@@ -376,6 +417,17 @@ class SyncClient:
         """Cancel a scheduled change that is not due yet; when it was cancelled. Raises TooLate."""
         return self._run(_cancelled(idempotency_key))
 
+    def preview_withdrawal(self, **wanted: Any) -> WithdrawalPreview:
+        """What withdrawing the waiting changes with these fields would do: `source`, `event_type`, `entity_type`,
+        `entity_id`, `property_id`, `priority_class`, `accepted_before`, `idempotency_key`, `change_id`. With an
+        operator's token.
+        """
+        return self._run(_previewed(wanted))
+
+    def withdraw(self, *, reason: str, up_to: int, **wanted: Any) -> Withdrawal:
+        """Withdraw the waiting changes with these fields, none newer than the preview's `up_to`."""
+        return self._run(_withdrawn(reason, up_to, wanted))
+
     def follow(self, since: str | None = None) -> Iterator[tuple[ChangeFate, str | None]]:
         """Every fate from `since` on, for ever, each with the cursor that loses none: keep it once the fate is dealt
         with. Some come again after a restart. None: from the oldest; "latest": those that are decided from now on.
@@ -452,6 +504,14 @@ class AsyncSyncClient:
     async def cancel(self, idempotency_key: str) -> datetime:
         """See `SyncClient.cancel`."""
         return await self._run(_cancelled(idempotency_key))
+
+    async def preview_withdrawal(self, **wanted: Any) -> WithdrawalPreview:
+        """See `SyncClient.preview_withdrawal`."""
+        return await self._run(_previewed(wanted))
+
+    async def withdraw(self, *, reason: str, up_to: int, **wanted: Any) -> Withdrawal:
+        """See `SyncClient.withdraw`."""
+        return await self._run(_withdrawn(reason, up_to, wanted))
 
     async def follow(self, since: str | None = None) -> AsyncIterator[tuple[ChangeFate, str | None]]:
         """See `SyncClient.follow`."""

@@ -92,20 +92,22 @@ def why_unfit(value: Any) -> str:
     return ""
 
 
-def read_refs(raw: RawValue) -> tuple[list[ChangeRef], int]:
-    """The refs that arrived, and the number of items that are not refs."""
+def read_batch(raw: RawValue) -> tuple[list[ChangeRef], list[int], int]:
+    """The refs that arrived, the ids of withdrawn changes, and the number of items that are neither."""
     value = _value(raw)
     items = value.get("refs") if isinstance(value, dict) else None
-    if not isinstance(items, list):
-        return [], 1
+    ids = value.get("withdrawn", []) if isinstance(value, dict) else None
+    if not isinstance(items, list) or not isinstance(ids, list):
+        return [], [], 1
     refs: list[ChangeRef] = []
-    unreadable = 0
+    withdrawn = [each for each in ids if type(each) is int]
+    unreadable = len(ids) - len(withdrawn)
     for item in items:
         try:
             refs.append(from_wire(item))
         except ValueError:
             unreadable += 1
-    return refs, unreadable
+    return refs, withdrawn, unreadable
 
 
 def read_policy(raw: RawValue) -> WriterPolicy | None:

@@ -131,6 +131,16 @@ class EnqueueBatch:
         return cls([to_wire(ref) for ref in refs])
 
 
+@dataclass
+class WithdrawnBatch:
+    """Signal `enqueue`, too: `withdrawn`, ids of changes that an operator has withdrawn; `refs`: the older states that
+    wait in their place. If it is lost, the writer hears of it when it reserves one of them.
+    """
+
+    withdrawn: list[int] = field(default_factory=list)
+    refs: list[WireRef] = field(default_factory=list)
+
+
 class NoRoom(ValueError):  # noqa: N818 - says what happened
     """A validator's refusal: as many updates as may wait, wait. Its name is the failure's type at the client."""
 

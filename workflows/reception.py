@@ -304,10 +304,11 @@ class Relayed:
         """Give some to the machine; returns the number of items that can't be read."""
         unreadable = 0
         for _ in range(min(BATCHES_AT_ONCE_MAX, len(self.waiting))):
-            refs, no_refs = intake.read_refs(self.waiting.popleft())
+            refs, withdrawn, unknown = intake.read_batch(self.waiting.popleft())
+            self._machine.withdraw(withdrawn, now_ms)
             self._machine.enqueue(refs, now_ms)
-            unreadable += no_refs
-            self._nudged = self._nudged or not (refs or no_refs)
+            unreadable += unknown
+            self._nudged = self._nudged or not (refs or withdrawn or unknown)
         return unreadable
 
     def take_nudge(self) -> bool:

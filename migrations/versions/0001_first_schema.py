@@ -300,6 +300,7 @@ def upgrade() -> None:
         sa.Column("no_op", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("stale", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("discarded", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("withdrawn", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("refused", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.PrimaryKeyConstraint("host"),
         mysql_charset="utf8mb4",
@@ -363,8 +364,9 @@ def upgrade() -> None:
         sa.Column("error", sa.String(length=1024), nullable=True),
         sa.Column("unproven", sa.Boolean(), server_default=sa.text("0"), nullable=False),
         sa.Column("fate_sequence", sa.BigInteger(), nullable=True),
+        sa.Column("withdrawn_by", sa.BigInteger(), nullable=True),
         sa.CheckConstraint(
-            "outcome IN ('APPLIED', 'SUPERSEDED', 'NO_OP', 'STALE', 'DEAD', 'DISCARDED', 'REFUSED')",
+            "outcome IN ('APPLIED', 'SUPERSEDED', 'NO_OP', 'STALE', 'DEAD', 'DISCARDED', 'WITHDRAWN', 'REFUSED')",
             name="ck_outbox_events_outcome",
         ),
         sa.CheckConstraint("priority_class IN ('EMERGENCY', 'TXN', 'LWW')", name="ck_outbox_events_priority_class"),
@@ -416,7 +418,7 @@ def upgrade() -> None:
         sa.Column("unproven", sa.Boolean(), server_default=sa.text("0"), nullable=False),
         sa.Column("decided_at", MOMENT, server_default=NOW, nullable=False),
         sa.CheckConstraint(
-            "outcome IN ('APPLIED', 'SUPERSEDED', 'NO_OP', 'STALE', 'DEAD', 'DISCARDED', 'REFUSED')",
+            "outcome IN ('APPLIED', 'SUPERSEDED', 'NO_OP', 'STALE', 'DEAD', 'DISCARDED', 'WITHDRAWN', 'REFUSED')",
             name="ck_pending_fates_outcome",
         ),
         sa.PrimaryKeyConstraint("host", "change_id"),

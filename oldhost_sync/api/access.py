@@ -265,6 +265,7 @@ _WORDS = frozenset({"error", "answer", "example"})
 _OUR_STEPS = frozenset({
     "scheduled", "cancelled", "accepted", "relayed", "reserved", "sent", "set_aside", "applied", "superseded", "no_op",
     "stale", "retry", "discard", "confirm", "correct", "replace", "halt",
+    "withdraw", "withdrawn",
 })  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from oldhost_sync.api.routes.hosts import HostRoutes
 from oldhost_sync.api.routes.outbox import EntityRoutes, OutboxRoutes, SearchRoutes
 from oldhost_sync.api.routes.plan import PlanRoutes
 from oldhost_sync.api.routes.units import UnitDetails, UnitRoutes, UnitStatus
+from oldhost_sync.api.routes.withdrawals import WaitingChanges, WithdrawalRequest, WithdrawalRoutes
 from oldhost_sync.api.routes.writer import (
     ActionResult,
     Flush,
@@ -57,6 +58,7 @@ _ROUTES = (
     PlanRoutes,
     WriterRoutes,
     DeadLetterRoutes,
+    WithdrawalRoutes,
     AlertRoutes,
     RuleRoutes,
     UsageRoutes,

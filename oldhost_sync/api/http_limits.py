@@ -171,3 +171,7 @@ assert DATABASE_STATEMENT_SECONDS < STATEMENT_SECONDS_MAX
 def database_connections(hosts: int) -> int:
     """One for each thread of a process that serves so many hosts."""
     return DATABASE_THREADS + LOCK_WAITS_AT_ONCE + hosts
+
+
+# How long one request withdraws changes, or undoes that; the next one goes on. Clients wait for 10 s.
+WITHDRAWAL_SECONDS = 5.0

@@ -397,7 +397,7 @@ ANSWER_LENGTH_MAX = 200
 # Ten years: retention is shorter.
 WAITED_S_MAX = 315_360_000
 
-Outcome = Literal["OUTSTANDING", "APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED"]
+Outcome = Literal["OUTSTANDING", "APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "WITHDRAWN", "REFUSED"]
 
 
 @dataclass

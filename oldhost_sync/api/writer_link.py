@@ -48,6 +48,7 @@ class WriterLink(Protocol):
 
     async def query(self, name: str, *arguments: object) -> Any: ...
     async def update(self, name: str, request: OperatorAct) -> str: ...
+    async def tell(self, name: str, argument: object) -> bool: ...
 
 
 class TemporalWriterLink:
@@ -83,6 +84,14 @@ class TemporalWriterLink:
         if isinstance(answer, str):
             return answer
         return f"{name}: {quantity(answer, 'waiting key')}" if isinstance(answer, int) else f"{name}: done"
+
+    async def tell(self, name: str, argument: object) -> bool:
+        """Signal the writer; False if that was not possible."""
+        try:
+            await self._ask(lambda: self._writer.tell(name, argument))
+        except Problem:
+            return False
+        return True
 
     async def _ask(self, question: Callable[[], Awaitable[Any]]) -> Any:
         if not self._circuit.admits(self._clock()):

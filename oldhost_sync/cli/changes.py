@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.cli.arguments import Limit, Operator, Reason, entity_of, operator_of, reason_of
 from oldhost_sync.cli.output import AsJson, console, print_json, rows, span
+from oldhost_sync.cli.withdrawal import withdraw
 from oldhost_sync.cli.writer import query
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.explanations import explain
@@ -32,6 +33,7 @@ scheduled = typer.Typer(no_args_is_help=True, help="Scheduled changes: list them
 
 def add_to(app: typer.Typer) -> None:
     change.command("show")(show)
+    change.command("withdraw")(withdraw)
     app.add_typer(change, name="change")
     scheduled.command("list")(list_scheduled_changes)
     scheduled.command()(cancel)

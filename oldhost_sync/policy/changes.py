@@ -33,6 +33,7 @@ class Outcome(StrEnum):
     STALE = "STALE"
     DEAD = "DEAD"
     DISCARDED = "DISCARDED"
+    WITHDRAWN = "WITHDRAWN"
 
 
 class EntityKey(NamedTuple):

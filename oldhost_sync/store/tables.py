@@ -35,7 +35,7 @@ from oldhost_sync.store.columns import UtcDateTime, by_host, of_host, one_of, st
 # The last part of the names of the constraints that bound the size of a state.
 STATE_SIZE = "state_size"
 CLASSES = ("EMERGENCY", "TXN", "LWW")
-OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED")
+OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "WITHDRAWN", "REFUSED")
 
 
 def _shadow_columns(table_name: str) -> list[Any]:
@@ -108,6 +108,8 @@ outbox_events = table(
     Column("unproven", Boolean, nullable=False, server_default=text("0")),
     # The number of the ledger transaction that decided the fate; if it is NULL, the relay numbers the fate later.
     Column("fate_sequence", BigInteger),
+    # Of a WITHDRAWN change: the number of the operator's act in `operator_audit`.
+    Column("withdrawn_by", BigInteger),
     UniqueConstraint("host", "idempotency_key", name="uq_outbox_events_idempotency_key"),
     one_of("ck_outbox_events_priority_class", "priority_class", *CLASSES),
     one_of("ck_outbox_events_outcome", "outcome", *OUTCOMES),
@@ -586,7 +588,7 @@ counted_fates = table(
     Column("resolved_epoch", BigInteger),
     *(
         Column(name, BigInteger, nullable=False, server_default=text("0"))
-        for name in ("applied", "superseded", "no_op", "stale", "discarded", "refused")
+        for name in ("applied", "superseded", "no_op", "stale", "discarded", "withdrawn", "refused")
     ),
 )
 

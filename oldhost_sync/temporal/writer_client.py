@@ -155,6 +155,13 @@ class WriterClient:
                 raise WriterBusy(self.host, reason) from None
             raise UpdateRefused(self.host, name, reason) from None
 
+    async def tell(self, name: str, argument: object) -> None:
+        """Send the signal `name`."""
+        client = await self._connected()
+        limit = timedelta(seconds=self.query_seconds)
+        signal = writer_handle(client, self.host).signal(name, argument, rpc_timeout=limit)
+        await self._answer(client, signal, self.query_seconds)
+
     async def _taken(self, client: Client, name: str, act: OperatorAct) -> WorkflowUpdateHandle[Any]:
         """The update, accepted or refused by the writer. When Temporal refuses it for its limit of updates in flight,
         the SDK repeats it for 12 to 16 s, so that this refusal itself would come too late.

@@ -11,10 +11,13 @@ from tests.conformance.ledger_reserving import Reserving
 from tests.conformance.ledger_resolves import Resolves
 from tests.conformance.ledger_sending import Sending
 from tests.conformance.ledger_takeover import Takeover
+from tests.conformance.ledger_withdrawal import Withdrawals
 from tests.conformance.ledger_world import SETTLE_SECONDS
 
 __all__ = ["SETTLE_SECONDS", "LedgerConformance"]
 
 
-class LedgerConformance(Reserving, Precedences, Sending, Takeover, Halts, Resolves, Fates, Answers, Evidences):
+class LedgerConformance(
+    Reserving, Precedences, Sending, Takeover, Halts, Resolves, Fates, Answers, Evidences, Withdrawals
+):
     """The parts, each a concept of the ledger, on one world."""

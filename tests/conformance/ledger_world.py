@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pytest
 
 from oldhost_sync.drivers.events import Applied, Rejected
 from oldhost_sync.oldhost.ledger import Answered, Count, Evidence, Ledger, Reserved
-from oldhost_sync.policy.changes import ChangeResult, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, PriorityClass
+from oldhost_sync.store.intake.withdrawal import WithdrawalPreview
+from oldhost_sync.store.outbox.books import Books
 
 SETTLE_SECONDS = 10.0
 
@@ -25,6 +28,7 @@ class LedgerWorld(Protocol):
         payload: dict[str, Any] | None = None,
         *,
         key: str | None = None,
+        source: str = "python",
     ) -> int: ...
 
     def classify(self, event_type: str, priority_class: PriorityClass) -> None:
@@ -68,6 +72,37 @@ class LedgerWorld(Protocol):
 
     def shown(self) -> int | None:
         """What OldHost expected when it was halted, as operators see it."""
+
+    def preview(self, **wanted: Any) -> WithdrawalPreview: ...
+
+    def withdraw(self, *, up_to: int | None = None, **wanted: Any) -> Withdrawn:
+        """All that a filter finds, and what the writer is told; without one, all that waits."""
+
+    def undo(self, act_id: int) -> tuple[int, int]:
+        """How many were recorded anew, and how many left out."""
+
+    def age_withdrawals(self, seconds: float) -> None: ...
+
+    def waiting(self) -> list[tuple[int, str, str]]:
+        """Id, unit and event type of each change without a fate, in order."""
+
+    def shadow(self, entity_id: str) -> dict[str, Any]: ...
+
+    def unit(self, entity_id: str) -> tuple[str | None, str | None, int | None]:
+        """Its status and name, and its newest change if that has no fate."""
+
+    def books(self) -> Books: ...
+
+
+@dataclass
+class Withdrawn:
+    """An act, carried out."""
+
+    act_id: int
+    withdrawn: int
+    bound: int
+    locked: int
+    refs: list[ChangeRef]
 
 
 def applied(operation: Reserved) -> Answered:

@@ -67,6 +67,8 @@ UNSERVED_HOSTS = _tests("real MariaDB, hosts without a relay", "tests/integratio
 FAILING_RELAYS = _tests("real MariaDB, a relay that fails", "tests/integration/relay/test_failing_relays.py")
 ACTIVITIES = _tests("real MariaDB, the session's activities", "tests/integration/activities/test_session.py")
 FOREIGN_LOCKS = _tests("real MariaDB, rows locked by others", "tests/integration/ledger/test_foreign_locks.py")
+WITHDRAWALS = _tests("real MariaDB, withdrawals", "tests/integration/ledger/test_withdrawals.py")
+WITHDRAWALS_BY_HTTP = _tests("withdrawals by HTTP", "tests/integration/api/test_withdrawals.py")
 ALERTS = _tests(
     "real MariaDB, alerts",
     "tests/integration/store/test_alerts.py",

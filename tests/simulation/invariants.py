@@ -28,6 +28,7 @@ from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING
 from oldhost_sync.store.read.entities import not_synced
 from tests.simulation import fields
 from tests.simulation.first_come import FirstCome
+from tests.simulation.withdrawals import standing
 
 LEGAL = {
     (None, "RESERVED"), ("RESERVED", None), ("RESERVED", "SENT"), ("SENT", "SENT"), ("SENT", "APPLIED"),
@@ -145,6 +146,8 @@ class Always:
         self._count(change_id, entry)
 
     def _count(self, change_id: int, entry: Entry) -> None:
+        if self._outcomes.get(change_id) == "WITHDRAWN":
+            self.fail(f"change {change_id} was withdrawn, and OldHost applied it")
         times = self.times_applied[change_id] = self.times_applied.get(change_id, 0) + 1
         if times > 1 and not self.meddled and change_id not in self.misjudged:
             self.fail(f"I2: change {change_id} was applied {times} times")
@@ -274,6 +277,8 @@ class Always:
             had = change_id in self.times_applied and change_id not in self.misjudged
             if outcome == "DEAD" and not unproven and had and not self.meddled:
                 self.fail(f"I14: change {change_id} is said to be rejected; OldHost has it")
+            if outcome == "WITHDRAWN":
+                self._withdrawn(change_id)
             if outcome == "DEAD":
                 entity = (entity_type, entity_id)
                 self.first_dead[entity] = min(self.first_dead.get(entity, change_id), change_id)
@@ -282,6 +287,13 @@ class Always:
             if outcome in {"NO_OP", "STALE", "SUPERSEDED"}:
                 self.world.sometimes.hit({"NO_OP": "no-op", "STALE": "stale", "SUPERSEDED": "superseded"}[outcome])
             self._outcomes[change_id] = outcome
+
+    def _withdrawn(self, change_id: int) -> None:
+        bound = self.world.database.rows("SELECT nonce, status FROM nonce_requests WHERE change_id = ?", change_id)
+        if bound or change_id in self.times_applied:
+            self.fail(
+                f"change {change_id} is withdrawn; it has {bound}, OldHost {self.times_applied.get(change_id, 0)}"
+            )
 
     # ------------------------------------------------------------------------------------------------------------ wire
 
@@ -448,9 +460,23 @@ def after_healing(world: Any) -> list[str]:
         first = world.first_nonce
         if nonces != list(range(first, first + len(nonces))):
             wrong.append(f"OldHost's nonces are not an unbroken row: {nonces}")
-    adopted = _adopted(world)
-    wrong += _states(world, rows, adopted)
+    adopted, rows = _adopted(world), standing(world.database, rows)
+    wrong += _states(world, rows, adopted) + _shadows(world, rows)
     return wrong + fields.differences(world, rows, adopted)
+
+
+def _shadows(world: Any, rows: list[Any]) -> list[str]:
+    """The shadow is what the newest changes say, whatever became of them, but for those withdrawn or refused."""
+    said: dict[tuple[str, str], dict[str, Any]] = {}
+    for _, _, entity_type, entity_id, event_type, payload, _, outcome, _ in rows:
+        if outcome not in {"REFUSED", "STALE", "SUPERSEDED"}:
+            said.setdefault((entity_type, entity_id), {})[event_type] = json.loads(payload)
+    shown = world.database.rows("SELECT 'unit', id, state FROM units UNION SELECT entity_type, id, state FROM entities")
+    return [
+        f"the shadow of {entity} is {state}, the newest changes say {said.get(entity)}"
+        for entity, state in [((kind, name), state) for kind, name, state in shown]
+        if json.loads(state) != said.get(entity, {})
+    ]
 
 
 def _is_told_of(world: Any, change_id: int) -> bool:

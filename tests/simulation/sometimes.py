@@ -58,7 +58,13 @@ EXPECTED = (
     "an urgent send behind another one",
 )
 # Seen now and then; too rare to be asked for.
-RARE = ("sweep found a stray", "a change that waits apart retried", "a change that waits apart discarded")
+RARE = (
+    "sweep found a stray",
+    "a change that waits apart retried",
+    "a change that waits apart discarded",
+    "withdraw: changes withdrawn",
+    "undo: recorded anew",
+)
 
 
 class Sometimes:

@@ -27,6 +27,7 @@ from tests.simulation.shape import Shape, Verdict
 from tests.simulation.sometimes import Sometimes
 from tests.simulation.temporal import Server, Signal, logged
 from tests.simulation.watches import Nudges, WorkerWatch
+from tests.simulation.withdrawals import Withdrawers
 from tests.simulation.worker import Worker, settle_time
 from workflows import messages
 
@@ -149,15 +150,17 @@ class World:
         self.begin()
         nemesis = Nemesis(self, pause_s=self.shape.pause_s, meddle=self.shape.meddle)
         later = LaterNemesis(self)
-        fuzzer = OperatorFuzzer(self)
+        fuzzer, withdrawers = OperatorFuzzer(self), Withdrawers(self)
         self._submitted = self._ways.choice((0.0, 0.0, 0.0, 0.3))
         self._plan_changes()
         self._go_on_for(self.shape.minutes * 60)
         nemesis.rest()
         later.rest()
         fuzzer.rest()
+        withdrawers.rest()
         verdict = self.heal()
-        verdict.faults = {**nemesis.counts, **later.counts, **fuzzer.counts, **getattr(self.faults, "counts", {})}
+        acts = {**fuzzer.counts, **withdrawers.counts}
+        verdict.faults = {**nemesis.counts, **later.counts, **acts, **getattr(self.faults, "counts", {})}
         return verdict
 
     def _go_on_for(self, seconds: float) -> None:

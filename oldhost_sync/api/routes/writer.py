@@ -101,6 +101,7 @@ class WriterStatus(AnswerBody):
                 "no_op": 0,
                 "stale": 0,
                 "dead": 1,
+                "withdrawn": 0,
                 "sessions": 1,
                 "bans": 0,
             },
@@ -115,6 +116,7 @@ class WriterStatus(AnswerBody):
             "stale": 0,
             "dead": 1,
             "discarded": 0,
+            "withdrawn": 0,
             "refused": 0,
         },
         "ledger": {

@@ -24,6 +24,7 @@ class Counters:
     no_op: int = 0
     stale: int = 0
     dead: int = 0
+    withdrawn: int = 0
     sessions: int = 0
     bans: int = 0
 
@@ -83,7 +84,8 @@ class Outcomes:
         """
         return self.in_flight.is_being_sent(change_id) or change_id in self.in_flight.bound
 
-    def record(self, fate: ChangeResult, now_ms: int) -> None:
+    def record(self, fate: ChangeResult, now_ms: int, *, reads_older: bool = True) -> None:
+        """`reads_older`: if an LWW change was withdrawn, an older state of its key may wait, in MariaDB only."""
         coalescer, in_flight, change_id = self.coalescer, self.in_flight, fate.change_id
         if fate.outcome == BOUND:
             return
@@ -97,13 +99,17 @@ class Outcomes:
         if fate.outcome in (WAITING, HELD):
             self.requeue(change_id)
         else:
-            self._end(in_flight.leave(change_id).ref, fate, Outcome(fate.outcome), now_ms)
+            ref, outcome = in_flight.leave(change_id).ref, Outcome(fate.outcome)
+            self._end(ref, fate, outcome, now_ms)
+            if reads_older and outcome is Outcome.WITHDRAWN and ref.priority_class is PriorityClass.LWW:
+                self.loading.want(ref.entity)
 
     def _end(self, ref: ChangeRef, fate: ChangeResult, outcome: Outcome, now_ms: int) -> None:
         self.counters.count(outcome)
         self._tell(fate)
-        self.sweeping.fates.saw(ref)
-        self.loading.fates.saw(ref)
+        replaces = outcome is not Outcome.WITHDRAWN
+        self.sweeping.fates.saw(ref, replaces=replaces)
+        self.loading.fates.saw(ref, replaces=replaces)
         self.progress.fate(now_ms)
         if outcome in (Outcome.APPLIED, Outcome.DEAD):
             self.session.sessions_without_progress = 0

@@ -34,12 +34,14 @@ class RecentFates:
     def end(self) -> None:
         self._reading = False
 
-    def saw(self, ref: ChangeRef) -> None:
-        """A change has its fate. With an LWW change, all older ones of its key have theirs."""
+    def saw(self, ref: ChangeRef, *, replaces: bool) -> None:
+        """A change has its fate. With an LWW change, all older ones of its key have theirs, if it `replaces` them: not
+        if it was withdrawn.
+        """
         if not self._reading:
             return
         self._ended[ref.change_id] = None
-        if ref.priority_class is PriorityClass.LWW:
+        if replaces and ref.priority_class is PriorityClass.LWW:
             self._newest[ref.key] = max(ref.change_id, self._newest.get(ref.key, 0))
 
     def __contains__(self, change_id: int) -> bool:

@@ -7,7 +7,7 @@ database refuses what is above it, as the constraints of its tables say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.policy.limits import BATCH_STATEMENT_BYTES_MAX, STATE_BYTES_MAX
 from oldhost_sync.store.callers_connection import Statements
 from oldhost_sync.store.errors import CHECK_VIOLATED, InvalidChange, error_code
-from oldhost_sync.store.intake.validation import Acceptable
+from oldhost_sync.store.intake.validation import UNIT_COLUMNS, Acceptable
 from oldhost_sync.store.tables import STATE_SIZE
 
 UNIT = "unit"
@@ -56,6 +56,13 @@ class Shadow:
         # With a short lock wait, for callers that have other work to do.
         self.reach = f"SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM {table} WHERE {row} FOR UPDATE"
         self.lock_free = f"SELECT 1 FROM {table} WHERE {row} FOR UPDATE NOWAIT"
+        # By the key but its last part, the id.
+        of_type = " AND ".join(f"{name} = %s" for name in key[:-1])
+        self.lock_all_free = f"SELECT id FROM {table} WHERE {of_type} AND id IN ({{ids}}) FOR UPDATE SKIP LOCKED"
+        self.clear = (
+            f"UPDATE {table} SET state = JSON_REMOVE(state, %s), "
+            f"newest_change_id = %s, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE {row}"
+        )
         self.write = (
             f"UPDATE {table} SET state = JSON_SET(state, %s, JSON_COMPACT(%s)), "
             f"newest_change_id = %s, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE {row}"
@@ -105,6 +112,29 @@ def lock_free_entity(connection: Statements, host: str, entity: Entity) -> None:
     """Lock the entity's row if it has one; raises the database's "lock wait" error at once if it is locked already."""
     shadow = shadow_of(entity)
     connection.exec_driver_sql(shadow.lock_free, shadow.key_of(host, entity)).all()
+
+
+def lock_free_entities(connection: Statements, host: str, entities: Iterable[Entity]) -> set[Entity]:
+    """Lock the rows of these that no other transaction has locked; those are returned."""
+    ids: dict[str, list[str]] = {}
+    for entity_type, entity_id in sorted(entities):
+        ids.setdefault(entity_type, []).append(entity_id)
+    locked: set[Entity] = set()
+    for entity_type, of_type in ids.items():
+        shadow = shadow_of((entity_type, ""))
+        statement = shadow.lock_all_free.format(ids=", ".join(["%s"] * len(of_type)))
+        values = (*shadow.key_of(host, (entity_type, ""))[:-1], *of_type)
+        locked |= {(entity_type, entity_id) for (entity_id,) in connection.exec_driver_sql(statement, values).all()}
+    return locked
+
+
+def clear_shadow(connection: Statements, host: str, entity: Entity, event_type: str, newest: int | None) -> None:
+    """Nothing is known of this event type any more; `newest`: the entity's newest change. Its row must be locked."""
+    shadow = shadow_of(entity)
+    names = UNIT_COLUMNS.get(event_type, {}) if entity[0] == UNIT else {}
+    columns = "".join(f"{name} = NULL, " for name in names)
+    values = (_path(event_type), newest, *shadow.key_of(host, entity))
+    connection.exec_driver_sql(shadow.clear.format(columns=columns), values)
 
 
 def write_shadow(connection: Statements, change: Acceptable, change_id: int) -> None:

@@ -30,7 +30,7 @@ from oldhost_sync.fields.scalar import (
 from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import InvalidChange
 
-_UNIT_COLUMNS: dict[str, dict[str, int]] = {
+UNIT_COLUMNS: dict[str, dict[str, int]] = {
     "unit_status_changed": {"status": limits.UNIT_STATUS_LENGTH_MAX},
     "unit_details_changed": {"name": limits.UNIT_NAME_LENGTH_MAX, "property_id": limits.ID_LENGTH_MAX},
 }
@@ -147,7 +147,7 @@ def _request_hash(named: tuple[str, ...], payload: str, *times: datetime | None)
 def unit_columns(event_type: str, payload: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
     """The unit's own columns that the payload sets; a field that is not text stays in the state only."""
     columns: list[tuple[str, str | None]] = []
-    for name, length_max in _UNIT_COLUMNS.get(event_type, {}).items():
+    for name, length_max in UNIT_COLUMNS.get(event_type, {}).items():
         value = payload.get(name, ...)
         field = f"payload.{name}"
         if isinstance(value, str):

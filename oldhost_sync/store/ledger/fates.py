@@ -53,15 +53,17 @@ _OLDER = (
     "WHERE host = %s AND entity_type = %s AND entity_id = %s AND event_type = %s AND processed_at IS NULL "
     f"AND priority_class = 'LWW' AND id < %s AND {NONE_PENDING} ORDER BY id"
 )
-_SUPERSEDE_OLDER = each(
-    "older",
-    _OLDER,
-    at_once(
-        "UPDATE outbox_events SET outcome = 'SUPERSEDED', processed_at = UTC_TIMESTAMP(6), superseded_by = %s, "
-        f"fate_sequence = {SEQUENCE} WHERE id IN (older.id) AND processed_at IS NULL",
-        instead=KEEP_SUPERSEDED,
-    ),
+_SUPERSEDE = at_once(
+    "UPDATE outbox_events SET outcome = 'SUPERSEDED', processed_at = UTC_TIMESTAMP(6), superseded_by = %s, "
+    f"fate_sequence = {SEQUENCE} WHERE id IN (older.id) AND processed_at IS NULL",
+    instead=KEEP_SUPERSEDED,
 )
+_SUPERSEDE_OLDER = each("older", _OLDER, _SUPERSEDE)
+_UNBOUND = (
+    "AND NOT EXISTS (SELECT 1 FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) "
+    "WHERE r.host = outbox_events.host AND r.change_id = outbox_events.id) ORDER BY id"
+)
+_SUPERSEDE_UNBOUND = each("older", _OLDER.replace("ORDER BY id", _UNBOUND), _SUPERSEDE)
 _REMEMBER = (
     "INSERT INTO applied_states "
     "(host, entity_type, entity_id, event_type, change_id, payload_hash, nonce, mapping, applied_at) "
@@ -175,9 +177,14 @@ def _has_fate() -> NoReturn:
     raise HasFate
 
 
-def supersede_older(packet: Packet, change_id: int, key: tuple[str, str, str, str]) -> None:
-    """The older LWW changes of this key (host, entity type, entity id, event type) have their fate with this one."""
-    packet.add(_SUPERSEDE_OLDER, (*key, change_id, change_id, change_id))
+def supersede_older(
+    packet: Packet, change_id: int, key: tuple[str, str, str, str], *, unless_bound: bool = False
+) -> None:
+    """The older LWW changes of this key (host, entity type, entity id, event type) have their fate with this one.
+    `unless_bound`: this one is not sent, so an older one may be at OldHost just now.
+    """
+    statement = _SUPERSEDE_UNBOUND if unless_bound else _SUPERSEDE_OLDER
+    packet.add(statement, (*key, change_id, change_id, change_id))
 
 
 def shortened(text: str | None) -> str | None:
@@ -293,14 +300,16 @@ _URGENT = (
     "SELECT 1 FROM outbox_events FORCE INDEX (ix_outbox_events_unrelayed) WHERE host = %s AND processed_at IS NULL "
     "AND priority_class = 'EMERGENCY' AND NOT (entity_type = %s AND entity_id = %s) LIMIT 1"
 )
-# The archive keeps the status: SENT, so it may have been written and no end of it is known.
+# Of an operation in the archive `a` of which a copy may still arrive. The archive keeps the status: SENT, so it may
+# have been written and no end of it is known.
+MAY_ARRIVE = "a.status = 'SENT' AND a.sends > 0 AND a.reason IN (%s, %s, %s, 'retried by an operator')"
+MAY_ARRIVE_VALUES = (APART, DECIDED, _MAY_BE_DONE)
 _OTHERS = (
     "SELECT a.change_id, o.entity_type, o.entity_id, o.event_type, o.priority_class, a.nonce, a.mapping, o.outcome, "
     "(SELECT r.nonce FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) WHERE r.host = a.host "
     "AND r.change_id = a.change_id LIMIT 1) AS now_bound FROM nonce_requests_archive a "
     "FORCE INDEX (ix_nonce_requests_archive_nonce) STRAIGHT_JOIN outbox_events o ON o.id = a.change_id "
-    "WHERE a.host = %s AND a.nonce = %s AND a.status = 'SENT' AND a.sends > 0 AND a.change_id <> %s "
-    "AND a.reason IN (%s, %s, %s, 'retried by an operator') ORDER BY a.id"
+    f"WHERE a.host = %s AND a.nonce = %s AND a.change_id <> %s AND {MAY_ARRIVE} ORDER BY a.id"
 )
 
 
@@ -414,8 +423,8 @@ def _another_emergency_waits(connection: Connection, host: str, row: Any) -> boo
 
 def others_of(connection: Connection, host: str, row: Any) -> list[Any]:
     """The other operations that had this nonce and may have been written."""
-    reasons = (APART, DECIDED, _MAY_BE_DONE)
-    return list(connection.exec_driver_sql(_OTHERS, (host, row.nonce, row.change_id, *reasons)).all())
+    values = (host, row.nonce, row.change_id, *MAY_ARRIVE_VALUES)
+    return list(connection.exec_driver_sql(_OTHERS, values).all())
 
 
 def end_used(

@@ -205,14 +205,17 @@ _BOUND = (
     "IS NOT NULL"
 )
 _IS_NEWER_BOUND = " OR ".join(_BOUND.format(status=status) for status in ("RESERVED", "SENT"))
+# Whether newer operations of its entity were applied, or hold a nonce.
+IS_PASSED = (
+    "(EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = o.host "
+    "AND n.entity_type = o.entity_type AND n.entity_id = o.entity_id AND n.change_id > o.id) "
+    f"OR {_IS_NEWER_BOUND})"
+)
 # For a candidate `o`: by class, its entity's oldest outstanding change and oldest dead letter.
 OLDEST = (
     f"{_OLDEST_BY_CLASS}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host "
     "AND p.entity_type = o.entity_type AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' "
-    "AND p.change_id < o.id) AS dead_pending, "
-    "EXISTS (SELECT 1 FROM applied_states n FORCE INDEX (PRIMARY) WHERE n.host = o.host "
-    "AND n.entity_type = o.entity_type AND n.entity_id = o.entity_id AND n.change_id > o.id) "
-    f"OR {_IS_NEWER_BOUND} AS is_passed"
+    f"AND p.change_id < o.id) AS dead_pending, {IS_PASSED} AS is_passed"
 )
 # The locked ledger's row beside each change, and once if there is none.
 _CANDIDATES = (
@@ -228,21 +231,21 @@ _CANDIDATES = (
     f"{LEDGER_ROW}{JOIN_PENDING}"
 )
 CANDIDATES = LOCK_AND_READ.format(select=_CANDIDATES)
-_HAS_NONCE = (
+HAS_NONCE = (
     "((SELECT r.nonce FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) "
     "WHERE r.host = o.host AND r.change_id = o.id LIMIT 1) IS NOT NULL)"
 )
 _ENTITY = "o.host = %s AND o.entity_type = %s AND o.entity_id = %s"
 _OLDER_OF_CLASS = (
     f"SELECT {REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_status) WHERE {_ENTITY} AND o.outcome IS NULL "
-    f"AND o.priority_class = %s AND o.id < %s AND NOT {_HAS_NONCE} AND NOT {IS_PENDING} ORDER BY o.id LIMIT %s"
+    f"AND o.priority_class = %s AND o.id < %s AND NOT {HAS_NONCE} AND NOT {IS_PENDING} ORDER BY o.id LIMIT %s"
 )
 _NEXT_KEY = (
     f"SELECT o.event_type FROM outbox_events o FORCE INDEX (ix_outbox_events_key) WHERE {_ENTITY} "
     "AND o.processed_at IS NULL AND o.priority_class = 'LWW' AND o.event_type > %s ORDER BY o.event_type LIMIT 1"
 )
 _NEWEST_OF_KEY = (
-    f"SELECT {REF}, {_HAS_NONCE} AS has_nonce, EXISTS (SELECT 1 FROM applied_states a WHERE a.host = o.host "
+    f"SELECT {REF}, {HAS_NONCE} AS has_nonce, EXISTS (SELECT 1 FROM applied_states a WHERE a.host = o.host "
     "AND a.entity_type = o.entity_type AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
     "AND a.change_id > o.id) AS is_stale FROM outbox_events o FORCE INDEX (ix_outbox_events_key) "
     f"WHERE {_ENTITY} AND o.processed_at IS NULL AND o.event_type = %s AND o.priority_class = 'LWW' "

@@ -91,11 +91,13 @@ class Books:
     stale: int
     dead: int
     discarded: int
+    withdrawn: int
     refused: int
 
     @property
     def balance(self) -> bool:
-        ended = self.applied + self.superseded + self.no_op + self.stale + self.dead + self.discarded
+        sent = self.applied + self.superseded + self.no_op + self.stale
+        ended = sent + self.dead + self.discarded + self.withdrawn
         return self.accepted == self.waiting + self.in_flight + ended and self.waiting >= 0
 
 

@@ -134,7 +134,7 @@ class Fate:
     state: str = field(
         metadata=described(
             "SCHEDULED, CANCELLED, ACCEPTED, WAITING, IN_FLIGHT, or its fate: APPLIED, SUPERSEDED, NO_OP, STALE, "
-            "DEAD, DISCARDED, REFUSED"
+            "DEAD, DISCARDED, WITHDRAWN, REFUSED"
         )
     )
     outcome: str | None = None
@@ -233,7 +233,7 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> Fate |
     if change.outcome is None:
         fate.waiting_for = _waiting_for(connection, host, change, fate)
     else:
-        fate.steps.append(_end(change))
+        fate.steps.append(_end(change, _withdrawal(connection, change) if change.withdrawn_by else ""))
     return fate
 
 
@@ -264,8 +264,18 @@ def _recorded_fate(row: Row[Any]) -> Fate:
     return _view(row, change_id=row.id, state=state, accepted_at=row.created_at, steps=steps, **certain)
 
 
-def _end(row: Row[Any]) -> Step:
+def _withdrawal(connection: Connection, change: Row[Any]) -> str:
+    """Who has withdrawn it and why."""
+    act = connection.execute(
+        select(operator_audit.c.operator, operator_audit.c.reason).where(operator_audit.c.id == change.withdrawn_by)
+    ).one_or_none()
+    again = f"; recorded anew as change {change.superseded_by}" if change.superseded_by else ""
+    return f"withdrawal {change.withdrawn_by}" + (f" by {act.operator}: {act.reason}" if act else "") + again
+
+
+def _end(row: Row[Any], withdrawal: str) -> Step:
     details = {
+        "WITHDRAWN": withdrawal,
         "SUPERSEDED": f"replaced by change {row.superseded_by}",
         "NO_OP": "OldHost has this state already",
         "STALE": "OldHost has a newer state already",

@@ -38,6 +38,7 @@ class ScriptedWriter:
     problem: Problem | None = None
     outlook: dict[str, Any] | None = None
     acts: list[tuple[str, OperatorAct]] = field(default_factory=list)
+    told: list[tuple[str, Any]] = field(default_factory=list)
 
     async def query(self, name: str, *arguments: object) -> Any:
         if self.problem is not None:
@@ -51,6 +52,11 @@ class ScriptedWriter:
             raise self.problem
         self.acts.append((name, request))
         return f"{name}: done"
+
+    async def tell(self, name: str, argument: object) -> bool:
+        if self.problem is None:
+            self.told.append((name, argument))
+        return self.problem is None
 
 
 def a_token(name: str, role: str) -> ApiToken:

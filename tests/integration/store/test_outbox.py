@@ -95,7 +95,7 @@ def test_counting_stops_at_the_limit(engine: Engine) -> None:
 
 
 def test_the_books_balance_and_leave_refused_submissions_out(engine: Engine) -> None:
-    outcomes = ["APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED"]
+    outcomes = ["APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "WITHDRAWN", "REFUSED"]
     for number, outcome in enumerate(outcomes):
         change_id = write(engine, f"u{number}")
         change_sql(

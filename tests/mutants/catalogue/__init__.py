@@ -18,6 +18,7 @@ from tests.mutants.catalogue import (
     processes,
     store,
     told,
+    withdrawal,
 )
 
 MUTANTS = (
@@ -36,4 +37,5 @@ MUTANTS = (
     *told.MUTANTS,
     *processes.MUTANTS,
     *applications.MUTANTS,
+    *withdrawal.MUTANTS,
 )

@@ -31,7 +31,7 @@ def perfect() -> Run:
     shadow: dict[Record, Any] = {
         (change.entity_type, change.entity_id, change.event_type): payload_of(change) for change in newest.values()
     }
-    books = Books(200, 0, 0, len(sent), 200 - len(sent), 0, 0, 0, 0, 0)
+    books = Books(200, 0, 0, len(sent), 200 - len(sent), 0, 0, 0, 0, 0, 0)
     facts = Facts(
         books=books,
         changes=[_row(change) for change in CHANGES],

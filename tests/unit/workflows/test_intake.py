@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from workflows.intake import read_change, read_policy, read_refs, read_release
+from workflows.intake import read_batch, read_change, read_policy, read_release
 from workflows.messages import (
     AT_MS_MAX,
     CHANGE_ID_MAX,
@@ -111,7 +111,7 @@ def test_a_ref_whose_numbers_no_column_holds_is_none(place: int, value: Any) -> 
 @pytest.mark.slow
 @given(items=st.lists(st.builds(with_part, st.integers(0, 6), json_values) | json_values, max_size=5))
 def test_no_batch_of_refs_raises_and_what_is_taken_can_be_kept(items: list[Any]) -> None:
-    refs, unreadable = read_refs(raw({"refs": items}))
+    refs, _, unreadable = read_batch(raw({"refs": items}))
     assert len(refs) + unreadable == len(items)
     for ref in refs:
         assert f"{ref.entity_type}{ref.entity_id}{ref.event_type}".encode()
@@ -128,7 +128,7 @@ def of(*properties: str) -> list[ChangeRef]:
 
 def test_answers_carry_properties_like_signals_do() -> None:
     batch = EnqueueBatch.of(of("a", ""))
-    assert read_refs(raw(vars(batch))) == (of("a", ""), 0)
+    assert read_batch(raw(vars(batch))) == (of("a", ""), [], 0)
     assert list(Outstanding(batch.refs).changes()) == of("a", "")
     assert Recorded(ref=batch.refs[0]).changes() == of("a")
     assert Recorded(refused="no change").changes() == []
