@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
@@ -80,14 +81,14 @@ def withdraw(
             _show(config, seen)
         if not seen.changes:
             if as_json:
-                print_json({"preview": seen, "withdrawal": None})
+                print_json({"preview": asdict(seen), "withdrawal": None})
             return
         if not yes and typer.prompt(f"Type {config.host} to withdraw them", err=True) != config.host:
             raise CliError("that is not the host's name: nothing was withdrawn.", WRONG)
         act, is_told = _withdraw(config, engine, wanted, seen.up_to, who, why)
     if as_json:
         done = {name: getattr(act, name) for name in ("act_id", "withdrawn", "bound", "locked")}
-        print_json({"preview": seen, "withdrawal": done})
+        print_json({"preview": asdict(seen), "withdrawal": done})
         return
     _tell(config, act, is_told=is_told)
 

@@ -6,10 +6,11 @@ import pytest
 import typer
 
 from oldhost_sync.cli import withdrawal
+from oldhost_sync.temporal.writer_client import WriterError
 from tests.integration.cli.conftest import Command
 from tests.integration.cli.test_commands import fate, submitted, until
 
-pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes]
+pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.timeout(300)]
 
 
 def dirty(command: Command, unit: str, key: str, status: str) -> None:
@@ -31,7 +32,12 @@ def test_what_waits_is_withdrawn_after_a_look_and_the_older_state_waits_again(
     assert in_writer(command, "W-1") == [newer]
     asked: list[str] = []
     typed = iter(["yes", "oldhost"])
-    monkeypatch.setattr(typer, "prompt", lambda text, **_: (asked.append(text), next(typed))[1])
+
+    def prompt(text: str, **_: object) -> str:
+        asked.append(text)
+        return next(typed)
+
+    monkeypatch.setattr(typer, "prompt", prompt)
     wanted = ("change", "withdraw", "--key", "new-1", "--reason", "wrong status")
     refused = command(*wanted)
     assert (refused.code, "nothing was withdrawn" in refused.err) == (2, True)
@@ -69,7 +75,7 @@ def test_a_writer_that_can_not_be_told_is_said(command: Command, monkeypatch: py
     dirty(command, "W-3", "once-3", "Clean")
 
     async def away(*_: object) -> None:
-        raise withdrawal.WriterError("oldhost", "away")
+        raise WriterError("oldhost", "away")
 
     monkeypatch.setattr(withdrawal, "_tell_writer", away)
     said = command("change", "withdraw", "--key", "once-3", "--reason", "r", "--yes")

@@ -12,18 +12,19 @@ import pytest
 
 from oldhost_sync.oldhost.ledger import Reserved
 from oldhost_sync.policy.changes import CHANGE_ID_MAX
-from oldhost_sync.store.intake.withdrawal import AT_ONCE, WithdrawalFilter, begin_withdrawal, preview
+from oldhost_sync.store.intake import withdrawal
+from oldhost_sync.store.intake.withdrawal import WithdrawalFilter, begin_withdrawal, preview
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.ledger_world import applied
 from tests.conformance.maria_world import ADA, HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.faults.product import ROOT
-from tests.integration.ledger.test_foreign_locks import held, write_fates
+from tests.integration.ledger.test_foreign_locks import OF_UNIT, held, write_fates
 
 pytestmark = pytest.mark.mariadb
 
 STATUS = "unit_status_changed"
-ROUNDS, UNITS = 25, 8
+ROUNDS, UNITS = 15, 8
 
 
 def withdrawn(world: MariaWorld) -> list[int]:
@@ -93,8 +94,8 @@ def test_recording_goes_on_while_changes_are_withdrawn(world: MariaWorld) -> Non
 @pytest.mark.parametrize(
     "what",
     [
-        "SELECT id FROM units WHERE id = 'u1' FOR UPDATE",
-        "SELECT id FROM outbox_events WHERE host = 'oldhost' AND entity_id = 'u1' FOR UPDATE",
+        "SELECT id FROM units WHERE host = 'oldhost' AND id = 'u1' FOR UPDATE",
+        f"SELECT id FROM outbox_events WHERE {OF_UNIT} FOR UPDATE",
     ],
 )
 def test_what_an_application_has_locked_is_left_out_and_nobody_waits(
@@ -141,8 +142,10 @@ import sys
 from functools import partial
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.intake import withdrawal
 from oldhost_sync.store.intake.withdrawal import WithdrawalFilter, begin_withdrawal
 from oldhost_sync.policy.rules.operator_act import at_the_terminal
+withdrawal.AT_ONCE = 5
 engine = create_engine(sys.argv[1])
 begin = partial(begin_withdrawal, host="oldhost", wanted=WithdrawalFilter(event_type="booking_created"),
                 up_to=10**9, operator=at_the_terminal("ada"), reason="r")
@@ -153,43 +156,38 @@ while not act.done:
 """
 
 
-def test_a_process_that_is_killed_leaves_whole_steps_and_the_next_goes_on(
-    world: MariaWorld, mariadb_server: PrivateMariaDB
-) -> None:
-    for number in range(3 * AT_ONCE + 7):
+def test_a_process_that_is_killed_leaves_whole_steps_and_the_next_goes_on(world: MariaWorld) -> None:
+    for number in range(17):
         world.record(f"u{number}")
     url = world.engine.url.render_as_string(hide_password=False)
     process = subprocess.Popen([sys.executable, "-c", _KILLED, url], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
-    assert process.stdout.readline() == f"{AT_ONCE}\n"
+    assert process.stdout.readline() == "5\n"
     process.kill()
     process.wait(30)
     process.stdout.close()
     gone = withdrawn(world)
-    assert len(gone) % AT_ONCE in {0, 7}
+    assert len(gone) in {5, 10, 15, 17}
     assert int(world.read("SELECT JSON_VALUE(detail, '$.withdrawn') FROM operator_audit")[0][0]) == len(gone)
-    assert world.withdraw().withdrawn == 3 * AT_ONCE + 7 - len(gone)
+    assert world.withdraw().withdrawn == 17 - len(gone)
 
 
-def test_between_two_steps_the_writer_reserves(world: MariaWorld, epoch: int) -> None:
+def test_between_two_steps_the_writer_reserves(world: MariaWorld, epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many are withdrawn, no transaction holds the ledger's row for more than one bounded step."""
-    for number in range(2 * AT_ONCE + 1):
+    monkeypatch.setattr(withdrawal, "AT_ONCE", 5)
+    for number in range(11):
         world.record(f"u{number}", STATUS, {"status": "Clean"})
     kept = [world.record(f"k{number}") for number in range(3)]
-    act = run_in_transaction(
-        world.engine,
-        partial(
-            begin_withdrawal, host=HOST, wanted=WithdrawalFilter(event_type=STATUS), up_to=CHANGE_ID_MAX, operator=ADA,
-            reason="r",
-        ),
-    )  # fmt: skip
+    wanted = WithdrawalFilter(event_type=STATUS)
+    begin = partial(begin_withdrawal, host=HOST, wanted=wanted, up_to=CHANGE_ID_MAX, operator=ADA, reason="r")
+    act = run_in_transaction(world.engine, begin)
     sizes = []
     for change_id in kept:
         step = run_in_transaction(world.engine, act.step)
         act.took(step)
         sizes.append(len(step.change_ids))
         assert isinstance(world.ledger.reserve(epoch, [change_id])[0], Reserved)
-    assert sizes == [AT_ONCE, AT_ONCE, 1]
+    assert sizes == [5, 5, 1]
     assert act.done
 
 
