@@ -159,6 +159,8 @@ BODIES = (
     NewRule,
     Letters,
     Replacement,
+    WaitingChanges,
+    WithdrawalRequest,
 )
 # In the document's order.
 TAGS = {
@@ -172,6 +174,7 @@ TAGS = {
     "plan": "What if: a scenario, or the changes that wait now, simulated in virtual time",
     "writer": "The workflow that sends changes to OldHost: its state, and operators' actions",
     "dead letters": "Changes that OldHost rejected, and the decisions about them",
+    "withdrawals": "Taking back what waits, after a look at what that does",
     "alerts": "Messages for operators, one for each cause: list, acknowledge and close them",
     "rules": "The class that the changes of each event type get",
     "usage": "What each token used, and its quotas",

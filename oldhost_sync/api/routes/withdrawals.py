@@ -9,7 +9,7 @@ from fastapi import FastAPI, Path, Request
 from pydantic import Field
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access.rights import OPERATORS, adder, caller_of
+from oldhost_sync.api.access import OPERATORS, adder, caller_of
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem, field_invalid
 from oldhost_sync.api.requests import (

@@ -36,8 +36,8 @@ from oldhost_sync.store.ledger.fates import MAY_ARRIVE, MAY_ARRIVE_VALUES, super
 from oldhost_sync.store.ledger.reservation import HAS_NONCE, IS_PASSED
 from oldhost_sync.store.outbox.outstanding_changes import REF, as_ref
 from oldhost_sync.store.outbox.pending_fates import IS_PENDING, RAISE_SEQUENCE, SEQUENCE, listed
-from oldhost_sync.store.packet import Packet
 from oldhost_sync.store.record import RECORD, described
+from oldhost_sync.store.transactions import Packet
 
 WITHDRAW, UNDO = "withdraw", "undo-withdraw"
 # Changes of one step: its transaction holds the ledger's row for some 30 ms.
