@@ -166,7 +166,7 @@ class ChangeFate:
 
 
 @dataclass(frozen=True)
-class WithdrawalPreview:
+class PreviewedWithdrawal:
     """What a withdrawal would do: how many `changes` it withdraws and how many stay (`bound`), how many states go back
     to an older change that waits, to what OldHost has, or to none. Give `up_to` to `withdraw`.
     """
@@ -186,7 +186,7 @@ class WithdrawalPreview:
 
 
 @dataclass(frozen=True)
-class Withdrawal:
+class WithdrawalDone:
     """What was withdrawn. `left`: there is more, withdraw again; `locked`: so many another transaction had locked."""
 
     withdrawal_id: int
@@ -282,14 +282,14 @@ def _cancelled(key: str) -> Steps[datetime]:
     return datetime.fromisoformat(_json(answer)["cancelled_at"])
 
 
-def _previewed(wanted: Mapping[str, Any]) -> Steps[WithdrawalPreview]:
+def _previewed(wanted: Mapping[str, Any]) -> Steps[PreviewedWithdrawal]:
     answer = yield from _asked(_Request("POST", "/withdrawals/preview", _jsonable(wanted)))
-    return _built(WithdrawalPreview, _json(answer))
+    return _built(PreviewedWithdrawal, _json(answer))
 
 
-def _withdrawn(reason: str, up_to: int, wanted: Mapping[str, Any]) -> Steps[Withdrawal]:
+def _withdrawn(reason: str, up_to: int, wanted: Mapping[str, Any]) -> Steps[WithdrawalDone]:
     content = {**_jsonable(wanted), "reason": reason, "up_to": up_to}
-    return _built(Withdrawal, _json((yield from _asked(_Request("POST", "/withdrawals", content)))))
+    return _built(WithdrawalDone, _json((yield from _asked(_Request("POST", "/withdrawals", content)))))
 
 
 def _page(since: str | None) -> Steps[tuple[list[tuple[ChangeFate, str | None]], str, float]]:
@@ -417,14 +417,14 @@ class SyncClient:
         """Cancel a scheduled change that is not due yet; when it was cancelled. Raises TooLate."""
         return self._run(_cancelled(idempotency_key))
 
-    def preview_withdrawal(self, **wanted: Any) -> WithdrawalPreview:
+    def preview_withdrawal(self, **wanted: Any) -> PreviewedWithdrawal:
         """What withdrawing the waiting changes with these fields would do: `source`, `event_type`, `entity_type`,
         `entity_id`, `property_id`, `priority_class`, `accepted_before`, `idempotency_key`, `change_id`. With an
         operator's token.
         """
         return self._run(_previewed(wanted))
 
-    def withdraw(self, *, reason: str, up_to: int, **wanted: Any) -> Withdrawal:
+    def withdraw(self, *, reason: str, up_to: int, **wanted: Any) -> WithdrawalDone:
         """Withdraw the waiting changes with these fields, none newer than the preview's `up_to`."""
         return self._run(_withdrawn(reason, up_to, wanted))
 
@@ -505,11 +505,11 @@ class AsyncSyncClient:
         """See `SyncClient.cancel`."""
         return await self._run(_cancelled(idempotency_key))
 
-    async def preview_withdrawal(self, **wanted: Any) -> WithdrawalPreview:
+    async def preview_withdrawal(self, **wanted: Any) -> PreviewedWithdrawal:
         """See `SyncClient.preview_withdrawal`."""
         return await self._run(_previewed(wanted))
 
-    async def withdraw(self, *, reason: str, up_to: int, **wanted: Any) -> Withdrawal:
+    async def withdraw(self, *, reason: str, up_to: int, **wanted: Any) -> WithdrawalDone:
         """See `SyncClient.withdraw`."""
         return await self._run(_withdrawn(reason, up_to, wanted))
 

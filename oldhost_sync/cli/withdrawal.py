@@ -23,10 +23,10 @@ from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.intake.withdrawal import (
     NothingToUndo,
-    Step,
     Withdrawal,
     WithdrawalFilter,
     WithdrawalPreview,
+    WithdrawalStep,
     begin_undo,
     begin_withdrawal,
     preview,
@@ -119,7 +119,7 @@ def _withdraw(
 ) -> tuple[Withdrawal, bool]:
     begin = partial(begin_withdrawal, host=config.host, wanted=wanted, up_to=up_to, operator=who, reason=why)
     act = run_in_transaction(engine, begin)
-    steps: list[Step] = []
+    steps: list[WithdrawalStep] = []
     while not act.done:
         steps.append(run_in_transaction(engine, act.step))
         act.took(steps[-1])
@@ -130,7 +130,7 @@ def _withdraw(
     return act, True
 
 
-async def _tell_writer(config: Settings, steps: Sequence[Step]) -> None:
+async def _tell_writer(config: Settings, steps: Sequence[WithdrawalStep]) -> None:
     writer = client(config)
     for step in steps:
         if step.change_ids:

@@ -19,8 +19,8 @@ from oldhost_sync.policy.rules.operator_act import at_the_terminal
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.intake.withdrawal import (
     NothingToUndo,
-    Step,
     WithdrawalFilter,
+    WithdrawalStep,
     begin_undo,
     begin_withdrawal,
     preview,
@@ -103,7 +103,7 @@ class Withdrawers:
             )
         )
 
-    def _tell(self, step: Step) -> None:
+    def _tell(self, step: WithdrawalStep) -> None:
         """The message may be lost, or late."""
         if not step.change_ids or self.random.random() < 0.3:
             return

@@ -44,8 +44,8 @@ WITHDRAW, UNDO = "withdraw", "undo-withdraw"
 AT_ONCE = 200
 UNDONE_AT_ONCE = 100
 # A preview counts no more than that, page by page.
-COUNTED_MAX = 100_000
-_PAGE = 2_000
+PREVIEWED_MAX = 100_000
+_PREVIEWED_AT_ONCE = 2_000
 UNDO_SECONDS_MAX = 60
 # OldHost's time for an operation is that of so many.
 _MEASURED = 50
@@ -221,14 +221,14 @@ def preview(connection: Connection, host: str, wanted: WithdrawalFilter) -> With
     types: Counter[str] = Counter()
     newest: dict[tuple[Entity, str], Row[Any]] = {}
     after = 0
-    while page := _matching(connection, host, wanted, after, seen.up_to, _PAGE):
+    while page := _matching(connection, host, wanted, after, seen.up_to, _PREVIEWED_AT_ONCE):
         after = page[-1].id
         free = [row for row in page if not row.is_bound]
         seen.bound += len(page) - len(free)
         classes.update(row.priority_class for row in free)
         types.update(row.event_type for row in free)
         newest |= {(_entity(row), row.event_type): row for row in free}
-        if classes.total() >= COUNTED_MAX:
+        if classes.total() >= PREVIEWED_MAX:
             seen.is_more = True
             break
     seen.changes, seen.by_class, seen.by_event_type = classes.total(), dict(classes), dict(types.most_common())
@@ -263,7 +263,7 @@ def _add_effect(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WithdrawalStep:
     """What one transaction did. `change_ids`: withdrawn; `refs`: the older states that wait in their place."""
 
     change_ids: list[int] = field(default_factory=list)
@@ -290,17 +290,17 @@ class Withdrawal:
     done: bool = False
     _after: int = 0
 
-    def step(self, connection: Connection) -> Step:
+    def step(self, connection: Connection) -> WithdrawalStep:
         page = _matching(connection, self.host, self.wanted, self._after, self.up_to, AT_ONCE)
         if not page:
-            return Step()
+            return WithdrawalStep()
         found = [row for row in page if not row.is_bound]
         ids = _withdraw(connection, self.host, self.act_id, found) if found else None
         change_ids, refs, locked = ids or ([], [], 0)
         bound = len(page) - len(change_ids) - locked
-        return Step(change_ids, refs, locked, bound, page[-1].id, len(page) < AT_ONCE)
+        return WithdrawalStep(change_ids, refs, locked, bound, page[-1].id, len(page) < AT_ONCE)
 
-    def took(self, step: Step) -> None:
+    def took(self, step: WithdrawalStep) -> None:
         self.withdrawn += len(step.change_ids)
         self.locked += step.locked
         self.bound += step.bound
