@@ -305,7 +305,7 @@ class Relayed:
         unreadable = 0
         for _ in range(min(BATCHES_AT_ONCE_MAX, len(self.waiting))):
             refs, withdrawn, unknown = intake.read_batch(self.waiting.popleft())
-            self._machine.withdraw(withdrawn, now_ms)
+            self._machine.outcomes.withdraw(withdrawn, now_ms)
             self._machine.enqueue(refs, now_ms)
             unreadable += unknown
             self._nudged = self._nudged or not (refs or withdrawn or unknown)

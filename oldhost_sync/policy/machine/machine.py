@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.forecast.rates import LoadMonitor
 from oldhost_sync.policy.machine.actions import (
     Action,
@@ -313,15 +313,6 @@ class Machine:
         elif self.loaded:  # a change that a rebuild reads is no new arrival
             self.load.arrived(ref.priority_class, now_ms, is_new=self.loading.part is None)
         return True
-
-    def withdraw(self, change_ids: Iterable[int], now_ms: int) -> None:
-        """An operator has withdrawn these; what waits in their place follows by `enqueue`. One that a send has taken is
-        left: its reservation tells.
-        """
-        for change_id in change_ids:
-            if change_id in self.coalescer.waiting:
-                fate = ChangeResult(change_id, Outcome.WITHDRAWN.value)
-                self.outcomes.record(fate, now_ms, reads_older=False)
 
     def load_pause(self, operator: str, reason: str, until_ms: int = 0) -> None:
         """While rebuilding: an operator has paused this writer, perhaps in an earlier run."""

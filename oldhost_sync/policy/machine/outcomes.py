@@ -121,6 +121,14 @@ class Outcomes:
         if outcome is Outcome.APPLIED and fate.nonce is not None:
             self.load.applied()
 
+    def withdraw(self, change_ids: Iterable[int], now_ms: int) -> None:
+        """An operator has withdrawn these; what waits in their place follows by `enqueue`. One that a send has taken is
+        left: its reservation tells.
+        """
+        for change_id in change_ids:
+            if change_id in self.coalescer.waiting:
+                self.record(ChangeResult(change_id, Outcome.WITHDRAWN.value), now_ms, reads_older=False)
+
     def requeue(self, change_id: int) -> None:
         """The change is no longer in flight, and waits as before."""
         entry = self.in_flight.leave(change_id)

@@ -6,7 +6,7 @@ from tests.mutants.levels import CONFORMANCE, UNIT, WITHDRAWALS, WITHDRAWALS_BY_
 from tests.mutants.mutant import Mutant, Patch
 
 STORE = "oldhost_sync/store/intake/withdrawal.py"
-MACHINE, OUTCOMES = "oldhost_sync/policy/machine/machine.py", "oldhost_sync/policy/machine/outcomes.py"
+OUTCOMES = "oldhost_sync/policy/machine/outcomes.py"
 
 MUTANTS = (
     Mutant(
@@ -101,20 +101,16 @@ MUTANTS = (
     ),
     Mutant(
         "for each withdrawn change its entity is read again",
-        (
-            Patch(
-                MACHINE, "self.outcomes.record(fate, now_ms, reads_older=False)", "self.outcomes.record(fate, now_ms)"
-            ),
-        ),
+        (Patch(OUTCOMES, "WITHDRAWN.value), now_ms, reads_older=False)", "WITHDRAWN.value), now_ms)"),),
         levels=(UNIT,),
     ),
     Mutant(
         "a withdrawn change is taken from the send that has it",
         (
             Patch(
-                MACHINE,
-                "            if change_id in self.coalescer.waiting:\n                fate",
-                "            if True:\n                fate",
+                OUTCOMES,
+                "            if change_id in self.coalescer.waiting:\n                self.record(",
+                "            if change_id in self.coalescer.waiting or change_id in self.in_flight:\n                self.record(",
             ),
         ),
         levels=(UNIT,),

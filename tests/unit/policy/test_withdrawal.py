@@ -32,7 +32,7 @@ def in_database(play: Play, *change_ids: int) -> None:
 def told(play: Play, *change_ids: int, older: tuple[int, ...] = ()) -> None:
     """As the workflow takes the message: first what is gone, then what waits in its place."""
     in_database(play, *change_ids)
-    play.machine.withdraw(change_ids, play.now_ms)
+    play.machine.outcomes.withdraw(change_ids, play.now_ms)
     play.machine.enqueue([ref_of(play, each) for each in older], play.now_ms)
     play.step()
 
@@ -133,5 +133,5 @@ def test_the_count_is_carried_into_the_next_run(play: Play) -> None:
 
 
 def test_an_unknown_id_changes_nothing(play: Play) -> None:
-    play.machine.withdraw([987], play.now_ms)
+    play.machine.outcomes.withdraw([987], play.now_ms)
     assert play.machine.counters.withdrawn == 0
