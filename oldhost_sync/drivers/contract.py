@@ -71,7 +71,9 @@ class Wire(Protocol):
         """The question for the number that the host expects next. It changes nothing there."""
 
     def ask_outcome(self, number: int, key: str, at_ms: int) -> bytes:
-        """The question for the outcome of the operation that had this number or this idempotency key."""
+        """The question for the outcome of the operation that had this number, or of the newest one that had this
+        idempotency key: an operator may send a change again.
+        """
 
     def idle(self, at_ms: int) -> bytes:
         """What keeps an idle connection alive; empty: nothing. It is answered by nothing but Working."""

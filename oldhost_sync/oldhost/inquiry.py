@@ -236,15 +236,27 @@ class Inquiry:
             told = self._read_outcome(connection, row, taken, over_at)
             if not isinstance(told, OutcomeTold):
                 return told
-            names_none = told.number is None and self.capabilities.outcome is not AskedOutcomes.LAST
-            # A number of before a new beginning says nothing; the key does.
-            is_ours = names_none or told.number == row.nonce or self.capabilities.outcome is AskedOutcomes.BY_ID
-            # An operation that was rejected and used no number is rejected again.
-            fate = ToldFate.UNKNOWN if not is_ours else told.fate if told.consumed else ToldFate.NOT_TAKEN
-            outcomes[row.nonce] = replace(told, fate=fate)
+            outcomes[row.nonce] = replace(told, fate=self._fate(row, told))
             if expected is None and outcomes[row.nonce].fate in {ToldFate.NOT_TAKEN, ToldFate.UNKNOWN}:
                 break
         return outcomes
+
+    def _fate(self, row: InDoubt, told: OutcomeTold) -> ToldFate:
+        """What an outcome says about this operation. By its key it may be that of an earlier one of the same change: a
+        host tells of the newest.
+        """
+        can = self.capabilities
+        by_key = can.outcome is AskedOutcomes.BY_ID
+        if by_key and row.tried_before and told.fate is not ToldFate.NOT_TAKEN:
+            if told.number is None or can.resets is not Resets.NEVER or can.modulus is not None:
+                return ToldFate.UNKNOWN
+            if told.number < row.nonce:
+                return ToldFate.NOT_TAKEN
+        names_none = told.number is None and can.outcome is not AskedOutcomes.LAST
+        # A number of before a new beginning says nothing; the key does.
+        is_ours = names_none or told.number == row.nonce or (by_key and not row.tried_before)
+        # An operation that was rejected and used no number is rejected again.
+        return ToldFate.UNKNOWN if not is_ours else told.fate if told.consumed else ToldFate.NOT_TAKEN
 
     def _read_outcome(
         self, connection: HostConnection, row: InDoubt, taken: TakenOver, over_at: float

@@ -64,12 +64,15 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """A SENT row found at a takeover. `sends`: how often it may have reached OldHost; 0 when it certainly never did."""
+    """A SENT row found at a takeover. `sends`: how often it may have reached OldHost; 0 when it certainly never did.
+    `tried_before`: its change, whose `key` it has, may have reached OldHost under another nonce, too.
+    """
 
     nonce: int
     change_id: int
     sends: int
     key: str = ""
+    tried_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)

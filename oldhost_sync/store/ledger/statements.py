@@ -107,8 +107,10 @@ BRING_SENT_AT_FORWARD = (
     "WHERE host = %s AND status = 'SENT'"
 )
 IN_DOUBT = (
-    f"SELECT nonce, change_id, sends, idempotency_key FROM {_BY_STATUS} "
-    "WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
+    "SELECT nonce, change_id, sends, idempotency_key, EXISTS (SELECT 1 FROM nonce_requests_archive a "
+    "FORCE INDEX (ix_nonce_requests_archive_change) WHERE a.host = r.host AND a.change_id = r.change_id "
+    "AND a.nonce <> r.nonce AND a.sends > 0) AS tried_before "
+    f"FROM {_BY_STATUS} WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
 )
 # Only of operations that may have been written: one taken back before its first byte can't be applied late.
 YOUNGEST_SENT_MS = (
