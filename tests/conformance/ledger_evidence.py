@@ -235,6 +235,27 @@ class Evidences(LedgerSuite):
         assert found.halted is None
         assert world.outcome(operation.change_id)[0] == fate
 
+    def test_an_operators_word_is_about_the_operation_that_was_named(self, world: LedgerWorld, epoch: int) -> None:
+        """The one behind it may have been marked and never written."""
+        first, second = self.left_in_doubt(world, epoch, world.record("u1"), world.record("u2"))
+        assert world.ledger.reconcile(world.ledger.take_over("next").epoch, NOTHING).halted
+        assert world.decide("resolve", mode="adopt", count=NEVER_ASKED) == ""
+        assert world.outcome(first.change_id) == ("APPLIED", 501)
+        halted = world.ledger.reconcile(world.ledger.take_over("after").epoch, NOTHING).halted or ""
+        assert f"change {second.change_id} (nonce 502)" in halted
+
+    @pytest.mark.parametrize("mode", ["adopt", "resend"])
+    def test_who_ends_a_halt_for_another_reason_says_nothing_about_what_is_in_doubt(
+        self, world: LedgerWorld, epoch: int, mode: str
+    ) -> None:
+        """The host may have it and be asked for it, and sent again it would be done twice."""
+        (operation,) = self.left_in_doubt(world, epoch, world.record())
+        world.ledger.halt(epoch, "a second ban within the hour")
+        assert world.decide("resolve", mode=mode, count=NEVER_ASKED) == ""
+        current = world.ledger.take_over("after").epoch
+        halted = world.ledger.reconcile(current, NOTHING).halted or ""
+        assert f"change {operation.change_id} (nonce 501)" in halted
+
     def test_an_operators_number_decides_about_each_operation_in_doubt(self, world: LedgerWorld, epoch: int) -> None:
         first, second = self.left_in_doubt(world, epoch, world.record("u1"), world.record("u2"))
         assert world.ledger.reconcile(world.ledger.take_over("next").epoch, NOTHING).halted
@@ -270,6 +291,22 @@ class Evidences(LedgerSuite):
         operations = self.left_in_doubt(world, epoch, world.record())
         assert world.ledger.reconcile(world.ledger.take_over("next").epoch, NOTHING).halted
         return operations
+
+    # ----------------------------------------------------------------------------------------- a change that is retried
+
+    def test_an_operation_in_doubt_tells_whether_its_change_was_tried_before(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        """What a host says of its key may be about that."""
+        (operation,) = self.left_in_doubt(world, epoch, world.record())
+        (row,) = world.ledger.take_over("next").in_doubt
+        assert not row.tried_before
+        current = world.ledger.take_over("later").epoch
+        world.ledger.reconcile(current, Evidence(outcomes={501: REJECTED}))
+        assert world.decide("retry", change_id=operation.change_id) == ""
+        self.left_in_doubt(world, current, operation.change_id)
+        (row,) = world.ledger.take_over("last").in_doubt
+        assert (row.nonce, row.tried_before) == (502, True)
 
     # --------------------------------------------------------------------------------------------- the host's own start
 

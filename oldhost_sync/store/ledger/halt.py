@@ -179,24 +179,39 @@ def carry_out(connection: Connection, host: str, ledger: LedgerRow, expected: in
 
 
 def take_word(connection: Connection, host: str, ledger: LedgerRow, mode: str, expected: int | None = None) -> str:
-    """The host can't be asked, so the operator's word is its count. `expected`: as the operator says it."""
+    """The host can't be asked, so the operator's word is its count: about the operation that the halt names, or from
+    `expected` on, as the operator says it. A halt for another reason is lifted, and decides about no operation.
+    """
     sent = connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()
     doubtful = [row for row in sent if row.sends or row.answer == sql.CALLED_A_REPLAY]
     if expected is None:
         expected = ledger.halted_expected_nonce
+    goes_again = expected is not None or mode == "resend"
     if expected is None and doubtful:
-        is_used = mode == "adopt" or doubtful[0].answer == sql.CALLED_A_REPLAY
-        expected = doubtful[-1].nonce + 1 if is_used else doubtful[0].nonce
+        expected = _by_word(doubtful[0], ledger, mode)
     if expected is None:
         connection.exec_driver_sql(_END_HALT, (host,))
-        return "the halt is lifted; nothing is in doubt"
+        return "the halt is lifted; it was about no operation"
     if mismatch_of(expected, ledger, sent) is not None:
         return _follow(connection, host, ledger, expected, mode)
     connection.exec_driver_sql(_END_HALT, (host,))
     connection.exec_driver_sql(_FORGET_SAID, (host,))
     said = _went_forward(connection, host, expected, resend=False)
+    if not goes_again:
+        return said  # of what is in doubt behind one that it has, nothing is said
     again = connection.exec_driver_sql(_SENT_AGAIN_FROM, (host, expected)).rowcount
     return f"{said}, {again} are sent again as they were"
+
+
+def _by_word(first: Any, ledger: LedgerRow, mode: str) -> int | None:
+    """What the host wants next, by the operator's word about the first operation in doubt; None: the halt is not about
+    that one.
+    """
+    is_replay = first.answer == sql.CALLED_A_REPLAY
+    if not is_replay and not str(ledger.halted).startswith(NOBODY_KNOWS):
+        return None
+    is_used = is_replay or mode == "adopt"
+    return int(first.nonce) + 1 if is_used else int(first.nonce)
 
 
 def are_sent_again(kept: int, highest: int, expected: int) -> bool:

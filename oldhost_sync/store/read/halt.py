@@ -235,7 +235,7 @@ def read_halt(connection: Connection, host: str) -> Halt | None:
         return None
     expected, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
     if expected is None and ledger.halted.startswith(NOBODY_KNOWS):
-        choices = _of_word(connection, host)
+        choices = _of_word(connection, host, last)
     elif expected is None or last is None:
         choices = _of_unknown_count(connection, host, never_asked=last is None)
     elif expected <= last and ledger.count_fell_at is not None:
@@ -295,18 +295,19 @@ def _of_unknown_count(connection: Connection, host: str, *, never_asked: bool) -
     return _Choices(UNKNOWN_COUNT, unknown, Consequences(adopt), Consequences(resend))
 
 
-def _of_word(connection: Connection, host: str) -> _Choices:
-    """OldHost can't say what it took, so the operator's word counts."""
-    doubts = connection.execute(_IN_DOUBT, {"host": host, "expected": 0}).all()
+def _of_word(connection: Connection, host: str, last: int) -> _Choices:
+    """OldHost can't say whether it took the operation behind the last one that was answered, so the operator's word
+    counts. Where it did not, it took none of those behind that one; where it did, the word says nothing about them.
+    """
+    doubts = connection.execute(_IN_DOUBT, {"host": host, "expected": last + 2}).all()
     unwritten = sum(row.operations for row in doubts if row.unwritten)
     written = sum(row.operations for row in doubts) - unwritten
-    letters = _letters(connection, host, NONCE_MAX)
-    applied = written - letters
+    letters = _letters(connection, host, last + 2)
     adopt = Consequences(
-        _taken(applied, letters, 0, unwritten), counted_applied=applied, letters=letters, sent_again=unwritten
+        _taken(1 - letters, letters, 0, unwritten), counted_applied=1 - letters, letters=letters, sent_again=unwritten
     )
     resend = Consequences(_taken(0, 0, 0, written + unwritten), sent_again=written + unwritten)
-    conclusion = f"OldHost can't say whether it took what is in doubt ({_operations(written)}): look there."
+    conclusion = "OldHost can't say whether it took the operation that is named: look there."
     return _Choices(UNKNOWN_COUNT, conclusion, adopt, resend)
 
 

@@ -50,6 +50,14 @@ MUTANTS = (
         levels=(KINDS_OF_HOST,),
     ),
     Mutant(
+        "what became of a change is what became of its retry",
+        (
+            Patch(RECOVERY, "if by_key and row.tried_before and told.fate", "if False and told.fate"),
+            Patch(RECOVERY, "(by_key and not row.tried_before)", "by_key"),
+        ),
+        levels=(KINDS_OF_HOST,),
+    ),
+    Mutant(
         "the last outcome's number is the next one",
         (Patch(QUESTIONS, "self._following(last.number) if last.consumed else last.number", "last.number"),),
         levels=(KINDS_OF_HOST,),
@@ -131,8 +139,8 @@ MUTANTS = (
         (
             Patch(
                 HALT,
-                "        expected = doubtful[-1].nonce + 1 if is_used else doubtful[0].nonce\n",
-                "        expected = doubtful[0].nonce\n",
+                "    return int(first.nonce) + 1 if is_used else int(first.nonce)\n",
+                "    return int(first.nonce)\n",
             ),
         ),
         levels=(CONFORMANCE,),
@@ -142,10 +150,26 @@ MUTANTS = (
         (
             Patch(
                 HALT,
-                'is_used = mode == "adopt" or doubtful[0].answer == sql.CALLED_A_REPLAY',
+                'is_used = is_replay or mode == "adopt"',
                 'is_used = mode == "adopt"',
             ),
         ),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "an operator who ends any halt speaks about what is in doubt",
+        (
+            Patch(
+                HALT,
+                "    if not is_replay and not str(ledger.halted).startswith(NOBODY_KNOWS):\n        return None\n",
+                "",
+            ),
+        ),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "an operator's word about one operation is about those behind it, too",
+        (Patch(HALT, "    if not goes_again:\n        return said", "    if False:\n        return said"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
