@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tests.exhaustive import odd_answers, rebuilds
-from tests.exhaustive.cases import AnyCase, Result, pair_cases, run_cases, single_cases
+from tests.exhaustive.cases import AnyCase, Result, doubt_cases, pair_cases, run_cases, single_cases
 from tests.exhaustive.odd_answers import OddAnswers, OddCase
 from tests.exhaustive.rebuilds import LosingRun, RebuildCase, RebuildScenario
 from tests.exhaustive.scenario import NumberedFaults, Scenario
+from tests.kinds_of_host import KINDS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.exhaustive", description=__doc__)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", choices=tuple(PARTS), help="one part of it")
+    parser.add_argument("--host", choices=tuple(KINDS), default="", help="only what is in doubt at this kind of host")
     parser.add_argument("--case", nargs="+", metavar="CALL:MODE", help="replay one case and show its events")
     parser.add_argument("--persistent", action="store_true", help="with --case: from then on")
     parser.add_argument("--lost", nargs=2, metavar=("CALL", "WAY"), help="replay one rebuild and show its events")
@@ -40,9 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
         refusal, number, mode = given.odd
         return show(OddAnswers(NumberedFaults({int(number): mode}), refusal), console)
     if given.case:
-        return replay(given.case, console, persistent=given.persistent)
+        return replay(given.case, console, persistent=given.persistent, host=given.host)
     with Progress(console=console) as progress:
-        cases = list(_cases(given.only))
+        cases = list(doubt_cases(given.host) if given.host else _cases(given.only))
         task = progress.add_task("exhaustive", total=len(cases))
 
         def each(result: Result) -> None:
@@ -63,7 +65,8 @@ def _arguments(case: AnyCase) -> str:
     if isinstance(case, RebuildCase):
         return f"--lost {case.number} {case.way!r}"
     faults = " ".join(f"{number}:{mode}" for number, mode in case.plan)
-    return f"--case {faults}{' --persistent' if case.persistent else ''}"
+    host = f" --host {case.host!r}" if case.host else ""
+    return f"--case {faults}{' --persistent' if case.persistent else ''}{host}"
 
 
 PARTS: Mapping[str, Callable[[], Iterator[tuple[str, Any]]]] = {
@@ -80,9 +83,9 @@ def _cases(only: str | None) -> Iterator[tuple[str, AnyCase]]:
             yield from cases()
 
 
-def replay(faults: list[str], console: Console, *, persistent: bool) -> int:
+def replay(faults: list[str], console: Console, *, persistent: bool, host: str) -> int:
     plan = {int(number): mode for number, mode in (one.split(":") for one in faults)}
-    return show(Scenario(NumberedFaults(plan, persistent)), console)
+    return show(Scenario(NumberedFaults(plan, persistent), host), console)
 
 
 def show(scenario: Scenario, console: Console) -> int:

@@ -22,6 +22,12 @@ from tests.simulation.sometimes import Sometimes
 
 # The second fault of a pair is one of these.
 PAIR_MODES = ("before", "after", "hang", "die")
+# Of a worker at a host of another kind: what may leave an operation in doubt.
+DOUBT_MODES = {
+    "commit": ("after", "die", "die-after"),
+    "write": ("before", "after", "die", "part-die"),
+    "read": ("before", "after", "die"),
+}
 # The operation whose ambiguous path is taken apart (by the number of its write among the syncs of the scenario).
 PAIRED_OPERATION = 3
 SENT, RECORDED = "UPDATE nonce_requests SET status = 'SENT", "UPDATE nonce_requests SET status = %s, c"
@@ -67,9 +73,9 @@ class Table:
         yield f"{'all':24} {run:>6} run of {planned:>6}, {len(self.failed)} failed"
 
 
-def numbered_calls() -> list[tuple[str, str]]:
+def numbered_calls(host: str = "") -> list[tuple[str, str]]:
     """All IO calls of the scenario without a fault, in order."""
-    verdict, scenario = play(Case(()))
+    verdict, scenario = play(Case((), host=host))
     assert not verdict.violations, verdict.violations
     calls: list[tuple[str, str]] = scenario.faults.calls
     return calls
@@ -81,6 +87,16 @@ def single_cases() -> Iterator[tuple[str, Case]]:
         for mode in MODES[kind]:
             yield f"{kind}, once", Case(((number, mode),))
             yield f"{kind}, from then on", Case(((number, mode),), persistent=True)
+
+
+def doubt_cases(host: str) -> Iterator[tuple[str, Case]]:
+    """Of a kind of host: every call of a worker that may leave an operation in doubt, killed before and after its
+    effect, and its answer lost.
+    """
+    for number, (kind, who) in enumerate(numbered_calls(host)):
+        if who.startswith("worker") and kind in DOUBT_MODES:
+            for mode in DOUBT_MODES[kind]:
+                yield f"{host}: {kind}", Case(((number, mode),), host=host)
 
 
 def ambiguous_calls() -> list[int]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.kinds_of_host import kind_named
 from tests.simulation.hub import Process
 from tests.simulation.roles import MARKER, Wish
 from tests.simulation.shape import Shape, Verdict
@@ -81,8 +82,8 @@ class NumberedFaults:
 class Scenario(World):
     """The fixed life; `play` gives its verdict."""
 
-    def __init__(self, faults: NumberedFaults) -> None:
-        super().__init__(SEED, shape=SHAPE, faults=faults)
+    def __init__(self, faults: NumberedFaults, host: str = "") -> None:
+        super().__init__(SEED, shape=SHAPE, faults=faults, kind=kind_named(host))
         self._fatal = True
         self._urgent = True
         self.settled_at_call: dict[int, int] = {}  # by nonce
@@ -133,10 +134,11 @@ class Scenario(World):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Which calls fail and how."""
+    """Which calls fail and how. `host`: its kind, if it is another one than OldHost."""
 
     plan: tuple[tuple[int, str], ...]
     persistent: bool = False
+    host: str = ""
 
     def __str__(self) -> str:
         faults = " and ".join(f"call {number} {mode}" for number, mode in self.plan)
@@ -144,5 +146,5 @@ class Case:
 
 
 def play(case: Case) -> tuple[Verdict, Scenario]:
-    scenario = Scenario(NumberedFaults(dict(case.plan), case.persistent))
+    scenario = Scenario(NumberedFaults(dict(case.plan), case.persistent), case.host)
     return scenario.play(), scenario

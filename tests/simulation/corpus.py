@@ -8,7 +8,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
+from tests.kinds_of_host import kind_named
 from tests.simulation.shape import Verdict
 from tests.simulation.sometimes import Sometimes
 from tests.simulation.world import play
@@ -56,10 +58,10 @@ class Corpus:
         return self.virtual_s / 3600 / max(self.wall_s / 60, 1e-9)
 
 
-def safely(seed: int) -> Verdict:
+def safely(seed: int, host: str = "") -> Verdict:
     """A run that breaks is a run that failed."""
     try:
-        return play(seed)
+        return play(seed, kind=kind_named(host))
     except Exception:
         return Verdict(seed, [f"the simulation itself broke:\n{traceback.format_exc()}"], {}, "", 0.0, 0, 0)
 
@@ -70,11 +72,14 @@ def simulate(
     each: Callable[[Verdict], None] = lambda verdict: None,
     *,
     stop_at_first: bool = False,
+    host: str = "",
 ) -> Corpus:
-    """Play all seeds; `each` is told of every verdict as it comes. `stop_at_first`: one failure is enough."""
+    """Play all seeds; `each` is told of every verdict as it comes. `stop_at_first`: one failure is enough. `host`: its
+    kind, if it is another one than OldHost.
+    """
     corpus = Corpus()
     began = time.monotonic()
-    for verdict in _verdicts(list(seeds), workers):
+    for verdict in _verdicts(list(seeds), workers, partial(safely, host=host)):
         corpus.add(verdict)
         each(verdict)
         if stop_at_first and corpus.failed:
@@ -83,14 +88,14 @@ def simulate(
     return corpus
 
 
-def _verdicts(seeds: list[int], workers: int) -> Iterator[Verdict]:
+def _verdicts(seeds: list[int], workers: int, played: Callable[[int], Verdict]) -> Iterator[Verdict]:
     if workers <= 1:
-        yield from map(safely, seeds)
+        yield from map(played, seeds)
         return
     # They only compute, in virtual time: whoever lives in real time beside them goes first, but not by far.
     with multiprocessing.get_context("spawn").Pool(workers, initializer=os.nice, initargs=(5,)) as pool:
-        yield from pool.imap_unordered(safely, seeds, chunksize=4)
+        yield from pool.imap_unordered(played, seeds, chunksize=4)
 
 
-def replay_command(seed: int) -> str:
-    return f"python -m tests.simulation --seed {seed}"
+def replay_command(seed: int, host: str = "") -> str:
+    return f"python -m tests.simulation --seed {seed}{f' --host {host!r}' if host else ''}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Collection
 from functools import cache, partial
 from typing import Any
@@ -22,7 +23,7 @@ from oldhost_sync.policy.queue.coalescer import Added, Coalescer
 from oldhost_sync.policy.queue.operations import PendingOperation, label_of
 from oldhost_sync.policy.rules.alert_cause import cause_of
 from oldhost_sync.store.alerts import keep_dead_letter_alerts
-from oldhost_sync.store.ledger.fates import UNCONFIRMED
+from oldhost_sync.store.ledger.fates import ADOPTED, UNCONFIRMED
 from oldhost_sync.store.ledger.operator_commands import CONFIRM_CHANGE, DISCARD_CHANGE, REOPEN_CHANGE
 from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING
 from oldhost_sync.store.read.entities import not_synced
@@ -47,6 +48,9 @@ def _written(statement: str) -> str:
     if word not in {"UPDATE", "INSERT", "DELETE"}:
         return ""
     return rest.replace("INTO ", "").replace("FROM ", "").split(" ")[0]
+
+
+OPERATION_FRAME = re.compile(rb'(?s:.{4})\{"type":"operation","number":(\d+)\}\n')
 
 
 class Violation(AssertionError):
@@ -107,7 +111,7 @@ class Always:
 
     def fact(self, fact: Fact) -> None:
         if isinstance(fact, Incident):
-            if fact.incident in {"gap", "replay"} and not self.meddled:
+            if fact.incident in {"gap", "replay"} and not self.meddled and not self._is_its_recovery(fact):
                 self.fail(f"I1: OldHost saw a {fact.incident}: nonce {fact.nonce}, expected {fact.expected_nonce}")
             if fact.incident == "ban":
                 self._bans += fact.at >= self._banned_until
@@ -121,6 +125,19 @@ class Always:
                 self.rejected[fact.nonce] = fact
             else:
                 self.world.sometimes.hit("rejection that did not consume its nonce")
+
+    def _is_its_recovery(self, incident: Incident) -> bool:
+        """Whether a host that refuses used numbers refuses the bytes that used this one: so it tells what became of
+        them.
+        """
+        if incident.incident != "replay" or self.world.kind.repeated != "refused":
+            return False
+        entry = {**self.applied, **self.rejected}.get(incident.nonce or 0)
+        rows = self.world.database.rows(
+            "SELECT change_id FROM nonce_requests WHERE nonce = ? AND status = 'SENT'", incident.nonce
+        )
+        self.world.sometimes.hit("a used number came again")
+        return bool(entry and entry.body and rows == [(entry.body["event_id"],)])
 
     def _applied(self, entry: Entry) -> None:
         assert entry.body is not None
@@ -223,11 +240,15 @@ class Always:
             self.fail(f"nonce {nonce} was bound to change {old[0]} and is now bound to {new[0]}")
         if after == "APPLIED" and before != "APPLIED" and new:
             entry = self.applied.get(nonce)
-            if self._is_confirmed(nonce) and (nonce in self.rejected or nonce in self.foreign):
+            # Asked about a number, a host tells of another client's write what it tells of ours.
+            foreign = {} if self.world.kind.plan.outcomes or self.world.kind.plan.proves_applied else self.foreign
+            if self._is_confirmed(nonce) and (nonce in self.rejected or nonce in foreign):
                 self.fail(f"I14: the ledger says that OldHost confirmed nonce {nonce}; it did not apply it")
             elif nonce in self.rejected or nonce in self.foreign:
                 # What else used the nonce up while its answer was lost can't be told from an apply: a rejection, or
-                # somebody else's write. The protocol has no way to ask.
+                # somebody else's write. OldHost's protocol has no way to ask; other kinds of host tell.
+                if self.world.kind.tells_rejections and not self.meddled and not self._is_adopted(nonce):
+                    self.fail(f"I14: nonce {nonce} counts as applied; OldHost tells that it has rejected it")
                 self.mistaken[new[0]] = None
                 self.world.sometimes.hit("a lost rejection counted as applied")
             elif self.meddled:
@@ -249,6 +270,11 @@ class Always:
         if sends and said_send == sends and answer != "applied":  # 0: none counts, and an operator decided
             self.fail(f"I14: nonce {nonce} counts as applied, though a complete answer did not say so")
         return bool(answer == "applied")
+
+    def _is_adopted(self, nonce: int) -> bool:
+        """By an operator's word."""
+        ((answer,),) = self.world.database.rows("SELECT answer FROM nonce_requests WHERE nonce = ?", nonce)
+        return bool(answer == ADOPTED)
 
     def _archived(self, nonce: int, old: tuple[int, str, bytes] | None) -> bool:
         """An operator's decision, or a rejection that gave the nonce back."""
@@ -299,9 +325,9 @@ class Always:
 
     def before_write(self, data: bytes, epoch_now: int, send_within_s: float) -> None:
         """A request is about to leave: its row is SENT, a moment ago, and says these bytes."""
-        if not data.startswith(b"POST /oldhost/sync"):
+        if (number := number_of(data)) is None:
             return
-        nonce = int(data.split(b"X-Nonce: ", 1)[1].split(b"\r\n", 1)[0])
+        nonce = self.world.oldhost.host._nonce(number)
         rows = self.world.database.rows(
             "SELECT status, sent_at, body, epoch, sends FROM nonce_requests WHERE nonce = ?", nonce
         )
@@ -413,6 +439,14 @@ class Always:
             if not entry.ready and entry.due_at_ms > latest:
                 self.fail(f"trap 7: change {entry.ref.change_id} is held beyond the longest wait")
         return decided
+
+
+def number_of(data: bytes) -> int | None:
+    """Of an operation, by HTTP or as a frame; None: it is none."""
+    if data.startswith(b"POST /oldhost/sync"):
+        return int(data.split(b"X-Nonce: ", 1)[1].split(b"\r\n", 1)[0])
+    found = OPERATION_FRAME.match(data)
+    return None if found is None else int(found[1])
 
 
 def look_at_dead_letters(database: MemoryDatabase) -> None:

@@ -31,6 +31,8 @@ class Nemesis:
         if not meddle:
             strikes.pop("foreign_write")
             strikes.pop("restore")
+        if world.kind.behaviour.resets == "session":  # what it has read is gone with its session
+            strikes.pop("apply_late")
         names = [name for name in strikes if self.random.random() < 0.5] or ["kill_worker"]
         if meddle:
             names = [self.random.choice(("foreign_write", "restore")), *names]

@@ -163,5 +163,12 @@ class OldHost:
         """The changes that it has applied and that no restored backup has undone."""
         return {entry.body["event_id"] for entry in self.host._standing if entry.body and entry.outcome == "applied"}
 
+    def has_used(self, nonce: int, change_id: int) -> bool:
+        """Whether this change has used this nonce."""
+        return any(
+            entry.nonce == nonce < entry.expected_nonce and (entry.body or {}).get("event_id") == change_id
+            for entry in self.host._standing
+        )
+
     def applied(self) -> list[Entry]:
         return [entry for entry in self.host.journal if entry.outcome == "applied"]

@@ -104,7 +104,7 @@ class OperatorFuzzer:
             case "retry" | "discard" | "confirm":
                 request.change_id = self._some_change()
             case "resend" | "adopt":
-                request.mode = kind
+                request.mode = self.world.word_about(self.world.halted() or "") or kind
                 return "resolve", request
         return kind, request
 

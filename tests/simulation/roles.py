@@ -277,7 +277,7 @@ class Operators:
             halted = self.world.halted()
             if halted and (self.healing or random.random() < 0.5):
                 mode = self.resolve_with or random.choice(("resend", "adopt"))
-                self.ask("resolve", mode=mode)
+                self.ask("resolve", mode=self.world.word_about(halted) or mode)
             self._meddle()
 
     def _meddle(self) -> None:

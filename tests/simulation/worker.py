@@ -13,7 +13,6 @@ from activities.records import RecordingActivities
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
 from activities.submissions import SubmissionActivities
-from oldhost_sync.drivers.http.driver import HTTP
 from oldhost_sync.oldhost.address import Address
 from oldhost_sync.oldhost.connection import AnswerLimit, OldHostConnection
 from oldhost_sync.oldhost.connector import Connector
@@ -120,7 +119,7 @@ class Sessions(SessionActivities):
         if mode == "after":
             client.close()
             raise NoConnection("gone at once")
-        return OldHostConnection(client, clock, HTTP, limit=self.limit)  # type: ignore[arg-type]
+        return OldHostConnection(client, clock, world.kind.driver, limit=self.limit)  # type: ignore[arg-type]
 
 
 class Worker:
@@ -139,7 +138,7 @@ class Worker:
         engine = world.engine(process)
         self.sessions = Sessions(
             engine=engine,
-            connect_to=lambda host, clock: Connector(Address(host, 1), HTTP, clock),
+            connect_to=lambda host, clock: Connector(Address(host, 1), world.kind.driver, clock),
             task_queue=self.queue,
             owner=process.name,
             limits=lambda _: limits,

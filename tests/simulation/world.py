@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,8 +14,10 @@ from oldhost_sync.oldhost.ledger import Evidence
 from oldhost_sync.oldhost.session_limits import SessionLimits
 from oldhost_sync.policy.machine.machine import Machine
 from oldhost_sync.policy.tuning import WriterPolicy
+from oldhost_sync.store.ledger.halt import NOBODY_KNOWS
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.store.ledger.reconciliation import MachineClock
+from tests.kinds_of_host import OLDHOST, Kind
 from tests.simulation import patches, store
 from tests.simulation.faults import Faults, RandomFaults
 from tests.simulation.hub import EPOCH, Hub, Process
@@ -36,6 +39,8 @@ TXN = ("booking_created", "door_code_changed", "checked_in")
 EMERGENCY = ("guest_locked_out", "lock_emergency")
 LIMITS = SessionLimits(request_timeout_seconds=5.0, settle_seconds=10.0)
 STARTER_EVERY_S = 30.0
+# A lag of a kind of host is one of tests in real time, whose sessions wait so much less for what comes late.
+LAG_SCALE = 200
 
 
 class _Ledger(MariaLedger):
@@ -84,10 +89,13 @@ class _Ledger(MariaLedger):
 class World:
     """`run` plays it out. Everything random comes from `seed`; nothing else is read."""
 
-    def __init__(self, seed: int, *, shape: Shape | None = None, faults: Faults | None = None) -> None:
+    def __init__(
+        self, seed: int, *, shape: Shape | None = None, faults: Faults | None = None, kind: Kind = OLDHOST
+    ) -> None:
         patches.install()
         random = Random(seed)
         self.seed = seed
+        self.kind = kind
         self.shape = shape = shape or Shape.drawn(random)
         self.limits = LIMITS
         self.hub = Hub(random)
@@ -109,9 +117,15 @@ class World:
         self.database.after_commit.append(self.always.committed)
         self.database.after_commit.append(self._recorded)
         self.weather, self.locks = store.Weather(), store.Locks()
-        self.first_nonce = shape.first_nonce
+        self.first_nonce = kind.first_number or shape.first_nonce
         self.oldhost = OldHost(
-            self.hub, seed=seed, latency_ms=shape.latency_ms, ban_seconds=shape.ban_s, first_nonce=shape.first_nonce
+            self.hub,
+            seed=seed,
+            latency_ms=shape.latency_ms,
+            ban_seconds=shape.ban_s,
+            first_nonce=self.first_nonce,
+            dialect=kind.dialect,
+            behaviour=replace(kind.behaviour, lags_seconds=kind.behaviour.lags_seconds * LAG_SCALE),
         )
         self.oldhost.host.on_fact = self._fact
         self.attempts: dict[Any, None] = {}
@@ -148,7 +162,8 @@ class World:
         """Faults, then healing, then the checks."""
         self.worker_watch = WorkerWatch(self)
         self.begin()
-        nemesis = Nemesis(self, pause_s=self.shape.pause_s, meddle=self.shape.meddle)
+        meddle = self.shape.meddle and self.kind.shows_meddling
+        nemesis = Nemesis(self, pause_s=self.shape.pause_s, meddle=meddle)
         later = LaterNemesis(self)
         fuzzer, withdrawers = OperatorFuzzer(self), Withdrawers(self)
         self._submitted = self._ways.choice((0.0, 0.0, 0.0, 0.3))
@@ -368,6 +383,15 @@ class World:
             self.bans += 1
             self.oldhost.ban_now(self.shape.ban_s)
 
+    def word_about(self, halt: str) -> str:
+        """How to resolve a halt about one operation, by a look at what the host has; empty: it is about its count."""
+        if not halt.startswith(NOBODY_KNOWS):
+            return ""
+        self.sometimes.hit("a halt that names an operation")
+        change_id, _, nonce = halt.removeprefix(NOBODY_KNOWS).partition("(nonce ")
+        is_used = self.oldhost.has_used(int(nonce.partition(")")[0]), int(change_id))
+        return "adopt" if is_used else "resend"
+
     def meddle(self, direction: str) -> None:
         self.direction = direction
         self.always.meddle()
@@ -483,8 +507,8 @@ class World:
         return rows[0][0] if rows else None
 
 
-def play(seed: int, *, trace: list[str] | None = None) -> Verdict:
+def play(seed: int, *, trace: list[str] | None = None, kind: Kind = OLDHOST) -> Verdict:
     """One seed, from beginning to end."""
-    world = World(seed)
+    world = World(seed, kind=kind)
     world.trace = trace
     return world.run()

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any, cast
 
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_simulator.behaviour import Behaviour
 from oldhost_simulator.simulator import Config, Simulator
 from oldhost_sync.driver_kit.memory_database import MemoryDatabase, PlainEngine
-from oldhost_sync.drivers.ambiguity import plan
-from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Expects, RejectionUses, Repeats, Resets
-from oldhost_sync.drivers.frame.driver import FrameDriver
 from oldhost_sync.oldhost.recovery import NO_FIRST_NUMBER, Opened
 from oldhost_sync.oldhost.refusals import ConnectionPace
 from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.test_simulated_ledger import Clock
 from tests.integration.session.stage import LIMITS, Process, ProcessDied, Stage, outcomes, send
+from tests.kinds_of_host import FIRST_NUMBER, KINDS, Kind
 
-FIRST_NUMBER = 501
 WHEN = ("before", "after")
 # Until a session is open. The host needs a moment to notice that the last connection is gone.
 OPENINGS_MAX = 20
@@ -40,60 +35,6 @@ LOSSES: dict[str, dict[str, Any]] = {
     "cut_reply": {},
     "garbage": {},
     "swallow": {},
-}
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of host; its driver claims what it does. `tells_rejections`: an answer that is lost is found out, too."""
-
-    expected: str = "never"
-    outcome: str = "never"
-    repeated: str = "punished"
-    rejection_uses: str = "says"
-    tells_rejections: bool = True
-    more: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def behaviour(self) -> Behaviour:
-        claims: Any = {name: getattr(self, name) for name in ("expected", "outcome", "repeated", "rejection_uses")}
-        return Behaviour(**claims, **self.more)
-
-    @property
-    def driver(self) -> FrameDriver:
-        claims = Capabilities(
-            expected=Expects(self.expected),
-            outcome=AskedOutcomes(self.outcome),
-            repeated=Repeats(self.repeated),
-            rejection_uses=RejectionUses(self.rejection_uses),
-            resets=Resets(self.more.get("resets", "never")),
-            modulus=self.more.get("modulus"),
-            lowest=self.more.get("lowest", 0),
-        )
-        return FrameDriver(claims)
-
-
-KINDS = {
-    "expected proves applied": Kind(expected="applied", rejection_uses="no"),
-    "expected proves used": Kind(expected="used", tells_rejections=False),
-    "expected lags behind": Kind(expected="used", tells_rejections=False, more={"lags_seconds": 0.01}),
-    "expected and outcome by number": Kind(expected="used", outcome="by_number"),
-    "expected and last outcome": Kind(expected="used", outcome="last", tells_rejections=False),
-    "outcome by number": Kind(outcome="by_number"),
-    "outcome by id": Kind(outcome="by_id"),
-    "outcome by id, rejections use none": Kind(outcome="by_id", rejection_uses="no"),
-    "last outcome": Kind(outcome="last"),
-    "last answer": Kind(repeated="last_answer"),
-    "refuses": Kind(repeated="refused", tells_rejections=False),
-    "nothing": Kind(repeated="done_twice", tells_rejections=False),
-    # Its numbers go from 496 to 503: they wrap within the scenario.
-    "wraps, expected": Kind(expected="used", tells_rejections=False, more={"modulus": 503, "lowest": 495}),
-    "wraps, outcome by number": Kind(outcome="by_number", more={"modulus": 503, "lowest": 495}),
-    "wraps, last outcome": Kind(outcome="last", more={"modulus": 503, "lowest": 495}),
-    "anew with each session, outcome by id": Kind(outcome="by_id", more={"resets": "session", "lowest": 1}),
-    "anew with each session, nothing": Kind(
-        repeated="refused", tells_rejections=False, more={"resets": "session", "lowest": 1}
-    ),
 }
 
 
@@ -169,7 +110,7 @@ class KindStage(Stage):
         assert stats["replays"] == 0 or self.kind.repeated == "refused"
         loses_its_memory = self.kind.more.get("resets") == "session" or self.restarts
         may_halt = self.kind.repeated == "done_twice" or loses_its_memory
-        assert not self.decided or (may_halt and not plan(self.driver.capabilities).asks)
+        assert not self.decided or (may_halt and not self.kind.plan.asks)
 
 
 @contextlib.contextmanager
@@ -317,6 +258,23 @@ def test_what_a_host_would_repeat_is_decided_by_an_operator_after_its_restart() 
         stage.decide(opened)
         stage.finish([one])
         assert stage.applied_ids() == [one]
+        stage.check_clean()
+
+
+@pytest.mark.parametrize("loss", ["drop_before", "drop_after"])
+@pytest.mark.parametrize("name", ["outcome by id", "outcome by id, rejections use none"])
+def test_what_became_of_a_change_says_nothing_about_its_retry(name: str, loss: str) -> None:
+    """Both have its key."""
+    with staged(KINDS[name]) as stage:
+        ids = [stage.world.record("u0"), stage.world.record("u1"), stage.world.record("u2")]
+        stage.fault("reject", rule={"entity_id": "u1"}, next=1)
+        scenario(stage, ids, Process())
+        assert stage.world.decide("retry", change_id=ids[1]) == ""
+        stage.fault(loss, next=1)
+        scenario(stage, ids[1:2], Process())
+        stage.finish(ids)
+        assert (sorted(stage.applied_ids()), stage.decided) == (ids, 0)
+        assert outcomes(stage.world.ledger.fates(ids)) == ["APPLIED"] * 3
         stage.check_clean()
 
 
