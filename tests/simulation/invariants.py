@@ -479,7 +479,7 @@ def after_healing(world: Any) -> list[str]:
         if outcome is None:
             wrong.append(f"{what} has no fate")
         times = always.times_applied.get(change_id, 0)
-        if outcome == "APPLIED" and change_id not in unproven and not times:
+        if outcome == "APPLIED" and change_id not in {*unproven, *always.mistaken} and not times:
             wrong.append(f"I14: {what} is said to be applied, and confirmed; OldHost never had it")
         if change_id in always.mistaken or change_id in always.misjudged:
             continue

@@ -52,8 +52,8 @@ MUTANTS = (
     Mutant(
         "what became of a change is what became of its retry",
         (
-            Patch(RECOVERY, "if by_key and row.tried_before and told.fate", "if False and told.fate"),
-            Patch(RECOVERY, "(by_key and not row.tried_before)", "by_key"),
+            Patch(INQUIRY, "if by_key and row.tried_before and told.fate", "if False and told.fate"),
+            Patch(INQUIRY, "(by_key and not row.tried_before)", "by_key"),
         ),
         levels=(KINDS_OF_HOST,),
     ),

@@ -8,8 +8,8 @@ import pytest
 
 from oldhost_sync.drivers.capabilities import AskedOutcomes, Capabilities, Resets
 from oldhost_sync.drivers.events import OutcomeTold, ToldFate
+from oldhost_sync.oldhost.inquiry import Inquiry
 from oldhost_sync.oldhost.ledger import InDoubt
-from oldhost_sync.oldhost.recovery import Opening
 
 APPLIED, UNKNOWN, NOT_TAKEN = ToldFate.APPLIED, ToldFate.UNKNOWN, ToldFate.NOT_TAKEN
 BY_ID, ONCE = AskedOutcomes.BY_ID, InDoubt(502, 7, 1)
@@ -34,6 +34,15 @@ def test_a_keys_outcome_may_be_that_of_an_earlier_try(
 ) -> None:
     """Where numbers come again, they do not tell the two apart."""
     nothing = cast("Any", None)
-    opening = Opening(*[nothing] * 7, capabilities=Capabilities(outcome=BY_ID, **more))
-    assert opening._fate(row, OutcomeTold(APPLIED, number)) is means
-    assert opening._fate(row, OutcomeTold(NOT_TAKEN, None)) is NOT_TAKEN
+    can = Capabilities(outcome=BY_ID, **more)
+    inquiry = Inquiry(
+        ledger=nothing,
+        connect=nothing,
+        condition=nothing,
+        clock=nothing,
+        limits=nothing,
+        heartbeat=nothing,
+        capabilities=can,
+    )
+    assert inquiry._fate(row, OutcomeTold(APPLIED, number)) is means
+    assert inquiry._fate(row, OutcomeTold(NOT_TAKEN, None)) is NOT_TAKEN
