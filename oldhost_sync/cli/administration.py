@@ -90,26 +90,26 @@ def list_tokens(as_json: AsJson = False) -> None:
     """The tokens in the settings and in the token file, and the minute when each was last used."""
     config = settings()
     try:
-        known = all_tokens(config.api_tokens, config.api_tokens_file)
+        tokens = all_tokens(config.api_tokens, config.api_tokens_file)
     except (OSError, ValueError) as error:
         raise CliError(f"SYNC_API_TOKENS_FILE: {error}.", WRONG) from None
     used = in_database(config, lambda connection: last_uses(connection, config.host))
     now = datetime.now(UTC)
-    found = [
+    shown = [
         {
-            "name": each.name,
-            "role": each.role.value,
-            "hosts": sorted(each.hosts),
-            "last_day": each.last_day,
-            "expired": each.has_expired(now),
-            "last_used_at": used.get(each.fingerprint),
+            "name": token.name,
+            "role": token.role.value,
+            "hosts": sorted(token.hosts),
+            "last_day": token.last_day,
+            "expired": token.has_expired(now),
+            "last_used_at": used.get(token.fingerprint),
         }
-        for each in known
+        for token in tokens
     ]
     if as_json:
-        print_json(found)
-    elif found:
-        lines = ((each["name"], each["role"], *_scope(each), each["last_used_at"] or "never") for each in found)
+        print_json(shown)
+    elif shown:
+        lines = ((token["name"], token["role"], *_scope(token), token["last_used_at"] or "never") for token in shown)
         console().print(rows("", ("name", "role", "hosts", "valid", "last used"), lines))
     else:
         console().print("No tokens: set SYNC_API_TOKENS or SYNC_API_TOKENS_FILE.")
@@ -129,12 +129,12 @@ def show_usage(
 ) -> None:
     """How much each token used the API, the busiest first."""
     config = settings()
-    found = in_database(config, lambda connection: usage_of_tokens(connection, config.host, minutes))
+    used = in_database(config, lambda connection: usage_of_tokens(connection, config.host, minutes))
     if as_json:
-        print_json([{"token": each.token, **asdict(each.usage)} for each in found])
-    elif found:
+        print_json([{"token": token.token, **asdict(token.usage)} for token in used])
+    elif used:
         heads = ("token", "requests", "changes", "emergencies", "refused")
-        console().print(rows("", heads, ((each.token, *asdict(each.usage).values()) for each in found)))
+        console().print(rows("", heads, ((token.token, *asdict(token.usage).values()) for token in used)))
     else:
         console().print(f"No token was used in the last {quantity(minutes, 'minute')}.", markup=False)
 
@@ -142,13 +142,13 @@ def show_usage(
 def list_rules(as_json: AsJson = False) -> None:
     """The rules in force; an event type without a rule is TXN."""
     config = settings()
-    found = in_database(config, lambda connection: rules_of(connection, config.host))
+    rules_in_force = in_database(config, lambda connection: rules_of(connection, config.host))
     if as_json:
-        print_json({event_type: cls.value for event_type, cls in found.items()})
+        print_json({event_type: cls.value for event_type, cls in rules_in_force.items()})
         return
     lines = (
         (event_type, cls.value, "" if cls is default_class(event_type) else "changed")
-        for event_type, cls in found.items()
+        for event_type, cls in rules_in_force.items()
     )
     console().print(rows("", ("event type", "class", ""), lines))
 
@@ -180,11 +180,11 @@ ENDED = "end-sign-ins"
 def list_sign_ins(as_json: AsJson = False) -> None:
     """Who is signed in, since when, and when they last did something."""
     config = settings()
-    found = in_database(config, lambda c: open_sessions(c, config.host, config.console_idle_seconds))
+    sessions = in_database(config, lambda c: open_sessions(c, config.host, config.console_idle_seconds))
     if as_json:
-        print_json([asdict(each) for each in found])
-    elif found:
-        lines = ((each.name, each.since, each.seen_at, each.until) for each in found)
+        print_json([asdict(session) for session in sessions])
+    elif sessions:
+        lines = ((session.name, session.since, session.seen_at, session.until) for session in sessions)
         console().print(rows("", ("token", "since", "last use", "at most until"), lines))
     else:
         console().print("Nobody is signed in.")

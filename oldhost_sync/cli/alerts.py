@@ -50,16 +50,18 @@ def show_alerts(
         return
     config = settings()
     state = AlertFilter.ALL if all_of_them else AlertFilter.CLOSED if closed else AlertFilter.OPEN
-    found = in_database(
+    shown_alerts = in_database(
         config, lambda connection: list_alerts(connection, config.host, state=state.value, kind=kind, limit=limit)
     )
     if as_json:
-        print_json([asdict(alert) for alert in found])
-    elif found:
-        console().print(rows("", ("id", "since", "severity", "kind", "×", "what", "state"), map(_line, found)))
-        if len(found) == limit:
+        print_json([asdict(alert) for alert in shown_alerts])
+    elif shown_alerts:
+        console().print(rows("", ("id", "since", "severity", "kind", "×", "what", "state"), map(_line, shown_alerts)))
+        if len(shown_alerts) == limit:
             console().print("There may be more: use --limit.", style="dim")
-        for name in dict.fromkeys(alert.kind for alert in found if alert.closed_at is None and alert.kind in KINDS):
+        for name in dict.fromkeys(
+            alert.kind for alert in shown_alerts if alert.closed_at is None and alert.kind in KINDS
+        ):
             about = KINDS[name]
             where = f"`{about.command}`; {runbook(name)}" if about.command else runbook(name)
             console().print(f"{name}: {about.next_step} ({where})", style="dim", markup=False)

@@ -113,29 +113,33 @@ def find(
         raise typer.Exit(FAILED)
 
 
-def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any], writer: dict[str, Any] | None) -> None:
+def _print_entity(
+    config: Settings, key: tuple[str, str], entity: dict[str, Any], writer: dict[str, Any] | None
+) -> None:
     out = console()
-    shadow = found["shadow"]
+    shadow = entity["shadow"]
     if shadow is not None:
         out.print(f"{key[0]}/{key[1]} on {config.host}: {shadow['sync_status']}", markup=False)
         for name, value in dict(shadow["state"]).items():
             out.print(f"  {name}: {value}", markup=False)
     lines = (
-        (str(each["change_id"]), each["event_type"], each["priority_class"], each["accepted_at"],
-         each["outcome"] or "on its way", each["nonce"], each["idempotency_key"])
-        for each in found["changes"]
+        (str(change["change_id"]), change["event_type"], change["priority_class"], change["accepted_at"],
+         change["outcome"] or "on its way", change["nonce"], change["idempotency_key"])
+        for change in entity["changes"]
     )  # fmt: skip
     names = ("change", "event type", "class", "accepted at", "fate", "nonce", "key")
     out.print(rows("Its latest changes", names, lines))
-    if found["scheduled"]:
-        kept = ((each["not_before"], each["event_type"], each["idempotency_key"]) for each in found["scheduled"])
+    if entity["scheduled"]:
+        kept = (
+            (change["not_before"], change["event_type"], change["idempotency_key"]) for change in entity["scheduled"]
+        )
         out.print(rows("Scheduled", ("not before", "event type", "key"), kept))
     if writer is None:
         return
     waiting = [
-        (str(each["change_id"]), each["event_type"], each["place"], each.get("waits_for", "–"),
-         span(each["due_in_ms"]) if each["place"] == "debounced" else "–")
-        for each in writer["changes"] or ()
+        (str(change["change_id"]), change["event_type"], change["place"], change.get("waits_for", "–"),
+         span(change["due_in_ms"]) if change["place"] == "debounced" else "–")
+        for change in writer["changes"] or ()
     ]  # fmt: skip
     if waiting:
         out.print(rows("In the writer", ("change", "event type", "where", "waits for", "due in"), waiting))
@@ -155,14 +159,14 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
 def list_scheduled_changes(limit: Limit = 50, as_json: AsJson = False) -> None:
     """Scheduled changes that are neither recorded nor cancelled, the first due first."""
     config = settings()
-    found, more = in_database(config, lambda connection: list_scheduled(connection, config.host, limit=limit))
+    changes, more = in_database(config, lambda connection: list_scheduled(connection, config.host, limit=limit))
     if as_json:
-        print_json(found)
-    elif found:
+        print_json(changes)
+    elif changes:
         lines = (
-            (each["not_before"], f"{each['entity_type']}/{each['entity_id']}", each["event_type"],
-             each["idempotency_key"])
-            for each in found
+            (change["not_before"], f"{change['entity_type']}/{change['entity_id']}", change["event_type"],
+             change["idempotency_key"])
+            for change in changes
         )  # fmt: skip
         console().print(rows("", ("not before", "entity", "event type", "key"), lines))
         if more:

@@ -80,19 +80,19 @@ async def _listed(client: Client, host: str, since: datetime) -> list[str]:
 
 async def _read_run(client: Client, host: str, run_id: str | None) -> tuple[str, str, list[ChangeRef]]:
     """The run's id, that of the run before, if any, and the changes signalled to it; nothing if its history is gone."""
-    found, before, refs = "", "", []
+    read_id, before, refs = "", "", []
     try:
         async for event in client.get_workflow_handle(workflow_id(host), run_id=run_id).fetch_history_events():
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 started = event.workflow_execution_started_event_attributes
-                found = run_id or started.original_execution_run_id
+                read_id = run_id or started.original_execution_run_id
                 before = started.continued_execution_run_id
             elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 refs += await _read_signal(client, event.workflow_execution_signaled_event_attributes)
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-    return found, before, refs
+    return read_id, before, refs
 
 
 async def _read_signal(client: Client, signal: Any) -> list[ChangeRef]:

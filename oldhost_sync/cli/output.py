@@ -36,8 +36,8 @@ class Screen(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         """As in rich."""
         options.setdefault("markup", False)
-        wide = [isinstance(each, Rows) and not each.fits(self) for each in objects]
-        shown = [each.records() if apart else each for each, apart in zip(objects, wide, strict=True)]
+        wide = [isinstance(item, Rows) and not item.fits(self) for item in objects]
+        shown = [item.records() if apart else item for item, apart in zip(objects, wide, strict=True)]
         super().print(*shown, **({"soft_wrap": True} if any(wide) else {}) | options)
 
 

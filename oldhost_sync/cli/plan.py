@@ -93,7 +93,7 @@ def plan(
     if replay is not None:
         replay_recorded(replay, _given_here(context), as_json=as_json)
         return
-    scenario = Scenario(**{each.name: given[each.name] for each in fields(Scenario)})
+    scenario = Scenario(**{field.name: given[field.name] for field in fields(Scenario)})
     if capacity and from_now:
         raise CliError("--capacity and --from-now can't be combined.", WRONG)
     if capacity:
@@ -231,8 +231,8 @@ def picture(samples: Sequence[PlannedState]) -> Group:
         return Group()
     width = min(PICTURE_WIDTH, max(1, console().width - 10), len(samples))
     columns = [samples[index * len(samples) // width : (index + 1) * len(samples) // width] for index in range(width)]
-    waiting = [max(each.ready + each.debounced for each in column) for column in columns]
-    ready = [max(each.ready for each in column) for column in columns]
+    waiting = [max(sample.ready + sample.debounced for sample in column) for column in columns]
+    ready = [max(sample.ready for sample in column) for column in columns]
     top = max([*waiting, 1])
     lines = [Text("waiting for OldHost (bright: ready to be sent, dim: held back by the debounce)")]
     for level in reversed(range(PICTURE_HEIGHT)):
@@ -243,7 +243,7 @@ def picture(samples: Sequence[PlannedState]) -> Group:
                 _EIGHTHS[_height(going if is_ready else all_of_them, top, level)], "cyan" if is_ready else "dim"
             )
         lines.append(line)
-    banned = "".join("▀" if any(each.banned for each in column) else "─" for column in columns)
+    banned = "".join("▀" if any(sample.banned for sample in column) else "─" for column in columns)
     lines.append(
         Text.assemble((f"{'ban':>7} ", "dim"), (banned, "red"))
         if "▀" in banned
@@ -321,18 +321,22 @@ def find_capacity(scenario: Scenario, *, as_json: bool) -> None:
     out = error_console()
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
         task = progress.add_task("trying rates", total=STEPS)
-        for one in capacity(scenario):
-            tried.append(one)
-            progress.update(task, advance=1, description=f"{one.per_s:.2f} changes/s: {_verdict(one)}")
-    kept = max((one.per_s for one in tried if one.kept), default=0.0)
+        for rate in capacity(scenario):
+            tried.append(rate)
+            progress.update(task, advance=1, description=f"{rate.per_s:.2f} changes/s: {_verdict(rate)}")
+    kept = max((rate.per_s for rate in tried if rate.kept), default=0.0)
     if as_json:
         print_json(
-            {"changes_per_s": kept, "ceiling_per_s": ceiling_per_s(scenario), "tried": [_as_json(one) for one in tried]}
+            {
+                "changes_per_s": kept,
+                "ceiling_per_s": ceiling_per_s(scenario),
+                "tried": [_as_json(rate) for rate in tried],
+            }
         )
         return
     lines = [
-        (f"{one.per_s:.2f}", _verdict(one), *(span(one.oldest_ms[cls]) for cls in PriorityClass))
-        for one in sorted(tried, key=lambda one: one.per_s)
+        (f"{rate.per_s:.2f}", _verdict(rate), *(span(rate.oldest_ms[cls]) for cls in PriorityClass))
+        for rate in sorted(tried, key=lambda rate: rate.per_s)
     ]
     console().print(rows("", ("changes/s", "promises", *(f"oldest {cls.value}" for cls in PriorityClass)), lines))
     console().print(

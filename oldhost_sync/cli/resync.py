@@ -103,16 +103,16 @@ def show_resyncs(as_json: AsJson = False) -> None:
     config = settings()
 
     def look(connection: Connection) -> list[tuple[Resync, dict[str, int]]]:
-        return [(each, results_of(connection, each)) for each in latest_resyncs(connection, config.host, SHOWN)]
+        return [(resync, results_of(connection, resync)) for resync in latest_resyncs(connection, config.host, SHOWN)]
 
-    found = in_database(config, look)
+    shown = in_database(config, look)
     if as_json:
-        print_json([_as_json(each, results) for each, results in found])
-    elif not found:
+        print_json([_as_json(resync, results) for resync, results in shown])
+    elif not shown:
         console().print("No resync has been requested yet.")
     else:
         names = ("id", "of", "by", "requested", "state", "sent again", "fates", "skipped")
-        console().print(rows("", names, [_line(each, results) for each, results in found]))
+        console().print(rows("", names, [_line(resync, results) for resync, results in shown]))
         console().print(
             "APPLIED does not show whether OldHost had another state before: OldHost does not say.", style="dim"
         )

@@ -62,16 +62,18 @@ def list_days(folder: Folder = None, as_json: AsJson = False) -> None:
     there = set(files.days())
     with database(config) as engine:
         noted = run_in_transaction(engine, lambda connection: settled_days(connection, files.host))
-    unknown = sorted(there - {each.day for each in noted}, reverse=True)
-    found = [(each, each.day in there) for each in reversed(noted)]
+    unknown = sorted(there - {settled.day for settled in noted}, reverse=True)
+    days = [(settled, settled.day in there) for settled in reversed(noted)]
     if as_json:
-        print_json([_as_json(each, is_there=is_there) for each, is_there in found])
+        print_json([_as_json(settled, is_there=is_there) for settled, is_there in days])
         return
-    if not found and not unknown:
+    if not days and not unknown:
         console().print("No day is settled yet.")
         return
     lines: list[tuple[object, ...]] = [(day, "", "", "not in the database") for day in unknown]
-    lines += [(each.day, each.records, each.sha256_hex[:16], _state(each, is_there)) for each, is_there in found]
+    lines += [
+        (settled.day, settled.records, settled.sha256_hex[:16], _state(settled, is_there)) for settled, is_there in days
+    ]
     console().print(rows("", ("day", "records", "SHA-256", "state"), lines))
 
 
@@ -86,23 +88,29 @@ def verify_files(
     files = _folder(config, folder)
     first = _day(since)
     if files_only:
-        found = verify(files, None, first)
+        verification = verify(files, None, first)
     else:
         with database(config) as engine:
-            found = verify(files, engine, first)
+            verification = verify(files, engine, first)
     if as_json:
-        _print_report(files.host, found)
+        _print_report(files.host, verification)
     else:
-        _print_found(found, first, files_only=files_only)
-    if found.problems:
+        _print_found(verification, first, files_only=files_only)
+    if verification.problems:
         raise typer.Exit(FAILED)
 
 
-def _print_report(host: str, found: Verification) -> None:
-    days = [_as_json(each, is_there=True) for each in found.days]
+def _print_report(host: str, verification: Verification) -> None:
+    days = [_as_json(day, is_there=True) for day in verification.days]
     print_json(
-        {"host": host, "ok": not found.problems, "problems": found.problems, "notes": found.notes, "days": days}
-        | {"records": found.records, "compared": found.compared}
+        {
+            "host": host,
+            "ok": not verification.problems,
+            "problems": verification.problems,
+            "notes": verification.notes,
+            "days": days,
+        }
+        | {"records": verification.records, "compared": verification.compared}
     )
 
 

@@ -175,7 +175,7 @@ def picture(seen: StatusFindings) -> Group:
         parts += [_lanes(seen.writer), rows("", ("writer", ""), _writer_lines(seen.writer))]
     if seen.database is not None:
         parts.append(rows("", ("books", ""), _book_lines(seen.database, seen.promises)))
-    return Group(*[part for each in parts for part in (each, Text())][:-1])
+    return Group(*[part for item in parts for part in (item, Text())][:-1])
 
 
 _STYLES = {Tone.GOOD: "bold green", Tone.CALM: "bold", Tone.WARNING: "bold yellow", Tone.BAD: "bold red"}
@@ -183,17 +183,17 @@ _STYLES = {Tone.GOOD: "bold green", Tone.CALM: "bold", Tone.WARNING: "bold yello
 
 def _headline(seen: StatusFindings) -> Text:
     """The banner of the console."""
-    told = seen.situation
-    if told is None:
+    situation = seen.situation
+    if situation is None:
         return Text.assemble((seen.host, "bold"), "  ", ("UNKNOWN", "bold red"))
-    text = Text.assemble((seen.host, "bold"), "  ", (told.word, _STYLES[told.tone]), f"  {told.why}")
-    for also in told.also:
+    text = Text.assemble((seen.host, "bold"), "  ", (situation.word, _STYLES[situation.tone]), f"  {situation.why}")
+    for also in situation.also:
         text.append_text(Text.assemble("\nand ", (also.word, "bold red"), f"  {also.why}"))
-    stops: tuple[Situation | Stop, ...] = (told, *told.also)
+    stops: tuple[Situation | Stop, ...] = (situation, *situation.also)
     for stop in stops:
         if stop.until:
             text.append(f"\n{stop.word}, at least until {instant(stop.until)}")
-    text.append_text(Text.assemble("\n", ("Next: ", "bold"), told.next_step))
+    text.append_text(Text.assemble("\n", ("Next: ", "bold"), situation.next_step))
     return text
 
 
@@ -215,7 +215,7 @@ def _alerts(alerts: Sequence[RaisedAlert], count: int) -> Text:
 def _lanes(writer: dict[str, Any]) -> Any:
     lines = [
         (name, lane["depth"], span(lane["oldest_age_ms"]) if lane["depth"] else "–")
-        for name, lane in sorted(writer["lanes"].items(), key=lambda each: CLASSES.index(each[0]))
+        for name, lane in sorted(writer["lanes"].items(), key=lambda lane: CLASSES.index(lane[0]))
     ]
     lines.append(("held back by the debounce", writer["debounced"], "–"))
     lines.append(("held behind dead letters", writer["held"], "–"))
@@ -292,11 +292,13 @@ def _book_lines(database: dict[str, Any], promised: Promises) -> Sequence[tuple[
 
 def hosts(as_json: AsJson = False) -> None:
     """Every host in the database, with its state as `status` says it. `--host NAME` before a command chooses one."""
-    found = asyncio.run(_lines(settings()))
+    shown_hosts = asyncio.run(_lines(settings()))
     if as_json:
-        print_json({"hosts": [asdict(each) for each in found]})
+        print_json({"hosts": [asdict(host) for host in shown_hosts]})
         return
-    lines = ((each.host, each.state, shown(each.oldest_waiting_at), str(each.open_alerts), each.why) for each in found)
+    lines = (
+        (host.host, host.state, shown(host.oldest_waiting_at), str(host.open_alerts), host.why) for host in shown_hosts
+    )
     console().print(rows("", ("host", "state", "oldest waiting since", "alerts", "why"), lines))
 
 
@@ -311,5 +313,5 @@ async def _lines(config: Settings) -> list[ServedHost]:
             return await asyncio.to_thread(run_in_transaction, engine, partial(read_conditions, hosts=hosts))
 
         writers = {name: link(config, name) for name in names}
-        found = HostList(writers, read, lambda host: config.of_host(host).promises, config.called)
-        return await found.lines(names)
+        listed = HostList(writers, read, lambda host: config.of_host(host).promises, config.called)
+        return await listed.lines(names)

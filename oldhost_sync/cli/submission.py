@@ -62,11 +62,11 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Submit one change, or a file of changes. Exit code 1 when anything was refused."""
-    one = {
+    change = {
         "event_type": event, "payload": payload, "idempotency_key": key,
         "occurred_at": occurred_at, "not_before": not_before,
     }  # fmt: skip
-    if file is not None and (entity or any(one.values())):
+    if file is not None and (entity or any(change.values())):
         raise CliError("give either a file, or one change by --entity, --event and --payload.", WRONG)
     config = settings()
     engine = create_engine(config.need_database_url(), pool_size=2)
@@ -77,7 +77,7 @@ def submit(
             raise CliError("give a file, or one change by --entity, --event and --payload.", WRONG)
         else:
             _submit_one(
-                config, engine, entity, {name: value for name, value in one.items() if value}, check_only, as_json
+                config, engine, entity, {name: value for name, value in change.items() if value}, check_only, as_json
             )
     finally:
         engine.dispose()
@@ -221,7 +221,7 @@ def _reason(refused: InvalidChange, part: Sequence[FileLine]) -> str:
 def _report(checked: Checked, recorded: list[RecordedChange] | None, wanted: SubmissionOptions) -> None:
     """`recorded` is None when nothing was to be recorded."""
     done = recorded or []
-    new = sum(not each.duplicate for each in done)
+    new = sum(not change.duplicate for change in done)
     summary = {
         "lines": checked.total,
         "recorded": new,
@@ -354,7 +354,7 @@ def _check_line(host: str, number: int, raw: bytes, fallback_key: str) -> FileLi
 
 
 def _check_change(host: str, number: int, raw: bytes, value: object, fallback_key: str | None) -> FileLine:
-    given = change_fields(value)
-    if given["idempotency_key"] is None:
-        given["idempotency_key"] = fallback_key
-    return FileLine(number, raw, accept(host=host, source="cli", **given))
+    fields = change_fields(value)
+    if fields["idempotency_key"] is None:
+        fields["idempotency_key"] = fallback_key
+    return FileLine(number, raw, accept(host=host, source="cli", **fields))

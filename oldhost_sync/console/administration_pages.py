@@ -35,8 +35,8 @@ class RulesPage(Page):
     async def show(self, request: Request) -> Response:
         host = self.console.dependencies.host
         found = await self.console.dependencies.database.run(lambda connection: rules_of(connection, host))
-        rules = [(event_type, each.value, default_class(event_type).value) for event_type, each in found.items()]
-        return self.page(request, "rules.html", rules=rules, classes=[each.value for each in PriorityClass])
+        rules = [(event_type, cls.value, default_class(event_type).value) for event_type, cls in found.items()]
+        return self.page(request, "rules.html", rules=rules, classes=[cls.value for cls in PriorityClass])
 
     async def set(self, request: Request) -> Response:
         """It applies to changes recorded from now on."""

@@ -61,8 +61,8 @@ class AlertsPage(Page):
         return self.page(
             request,
             "alerts.html",
-            groups=grouped([each for each in shown if each.closed_at is None]),
-            closed=[each for each in shown if each.closed_at is not None],
+            groups=grouped([alert for alert in shown if alert.closed_at is None]),
+            closed=[alert for alert in shown if alert.closed_at is not None],
             given=given,
             kinds=list(KINDS),
             next_steps=next_steps(decision, self.console.dependencies.policy.promises),
@@ -88,14 +88,15 @@ class AlertsPage(Page):
 def grouped(alerts: Sequence[RaisedAlert]) -> list[Group]:
     """By kind: the worst severity first, then the kind with the newest alert; within a kind the newest first."""
     by_kind = {
-        kind: list(some) for kind, some in groupby(sorted(alerts, key=lambda each: each.kind), lambda each: each.kind)
+        kind: list(of_kind)
+        for kind, of_kind in groupby(sorted(alerts, key=lambda alert: alert.kind), lambda alert: alert.kind)
     }
 
-    def urgency(some: list[RaisedAlert]) -> tuple[int, int]:
-        return max(_rank(each.severity) for each in some), some[0].alert_id
+    def urgency(of_kind: list[RaisedAlert]) -> tuple[int, int]:
+        return max(_rank(alert.severity) for alert in of_kind), of_kind[0].alert_id
 
     ordered = sorted(by_kind.items(), key=lambda item: urgency(item[1]), reverse=True)
-    return [(kind, KINDS.get(kind), some) for kind, some in ordered]
+    return [(kind, KINDS.get(kind), of_kind) for kind, of_kind in ordered]
 
 
 def _rank(severity: str) -> int:

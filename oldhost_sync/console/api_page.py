@@ -36,7 +36,7 @@ class Field:
     kind: str
     shape: str
     required: bool
-    told: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Route:
     path: str
     name: str
     summary: str
-    told: str
+    description: str
     roles: tuple[str, ...]
     parameters: tuple[Field, ...]
     body: str
@@ -69,7 +69,7 @@ class Chapter:
     """The routes of one tag."""
 
     title: str
-    told: str
+    description: str
     routes: tuple[Route, ...]
 
 
@@ -78,7 +78,7 @@ class Shape:
     """The fields of a body or an answer; without any it is one of `values`."""
 
     name: str
-    told: str
+    description: str
     fields: tuple[Field, ...]
     values: tuple[str, ...]
 
@@ -87,20 +87,18 @@ class Shape:
 class ApiDocument:
     """The whole document, in its own order."""
 
-    told: str
+    description: str
     chapters: tuple[Chapter, ...]
     shapes: tuple[Shape, ...]
 
 
 def read_document(document: Json) -> ApiDocument:
     """`document`: as `GET /openapi.json` gives it."""
-    routes: dict[str, list[Route]] = {each["name"]: [] for each in document["tags"]}
+    routes: dict[str, list[Route]] = {tag["name"]: [] for tag in document["tags"]}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             routes[operation["tags"][0]].append(_route(method.upper(), path, operation))
-    chapters = tuple(
-        Chapter(each["name"], each["description"], tuple(routes[each["name"]])) for each in document["tags"]
-    )
+    chapters = tuple(Chapter(tag["name"], tag["description"], tuple(routes[tag["name"]])) for tag in document["tags"])
     shapes = tuple(_shape(name, shape) for name, shape in sorted(document["components"]["schemas"].items()))
     return ApiDocument(document["info"]["description"], chapters, shapes)
 
@@ -113,21 +111,23 @@ def _route(method: str, path: str, operation: Json) -> Route:
         path=path,
         name=operation["operationId"],
         summary=operation["summary"],
-        told=operation.get("description", ""),
+        description=operation.get("description", ""),
         roles=tuple(operation.get("x-roles", ())),
-        parameters=tuple(_parameter(each) for each in operation.get("parameters", ())),
+        parameters=tuple(map(_parameter, operation.get("parameters", ()))),
         body=_shape_of(_schema(operation.get("requestBody", {}))),
         answer=_shape_of(_schema(good)),
         examples=(*_examples("body", operation.get("requestBody", {})), *_examples("answer", good)),
-        errors=tuple((status, each["description"]) for status, each in responses.items() if int(status) >= _ENDS_WELL),
+        errors=tuple(
+            (status, answer["description"]) for status, answer in responses.items() if int(status) >= _ENDS_WELL
+        ),
     )
 
 
 def _parameter(parameter: Json) -> Field:
     schema = parameter["schema"]
-    told = parameter.get("description") or schema.get("description", "")
+    description = parameter.get("description") or schema.get("description", "")
     name = f"{parameter['name']} ({parameter['in']})"
-    return Field(name, _kind(schema), _shape_of(schema), parameter.get("required", False), told)
+    return Field(name, _kind(schema), _shape_of(schema), parameter.get("required", False), description)
 
 
 def _content(holder: Json) -> Json:
@@ -155,10 +155,10 @@ def _as_text(value: object) -> str:
 def _shape(name: str, schema: Json) -> Shape:
     required = schema.get("required", ())
     fields = tuple(
-        Field(key, _kind(each), _shape_of(each), key in required, each.get("description", ""))
-        for key, each in schema.get("properties", {}).items()
+        Field(key, _kind(part), _shape_of(part), key in required, part.get("description", ""))
+        for key, part in schema.get("properties", {}).items()
     )
-    return Shape(name, schema.get("description", ""), fields, tuple(str(each) for each in schema.get("enum", ())))
+    return Shape(name, schema.get("description", ""), fields, tuple(str(part) for part in schema.get("enum", ())))
 
 
 def _shape_of(schema: Json) -> str:
@@ -166,7 +166,7 @@ def _shape_of(schema: Json) -> str:
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     inner = [schema["items"]] if "items" in schema else schema.get("anyOf", [])
-    return next((found for found in map(_shape_of, inner) if found), "")
+    return next(filter(None, map(_shape_of, inner)), "")
 
 
 def _kind(schema: Json) -> str:
@@ -174,9 +174,9 @@ def _kind(schema: Json) -> str:
     if "$ref" in schema:
         return _shape_of(schema)
     if "anyOf" in schema:
-        return " or ".join(_kind(each) for each in schema["anyOf"])
+        return " or ".join(map(_kind, schema["anyOf"]))
     if "enum" in schema:
-        return " or ".join(str(each) for each in schema["enum"])
+        return " or ".join(map(str, schema["enum"]))
     if schema.get("type") == "array":
         return f"list of {_kind(schema.get('items', {}))}"
     kind = str(schema.get("format") or schema.get("const") or schema.get("type", "any"))

@@ -65,7 +65,7 @@ class ChangesPage(Page):
         older = None if found.next_before is None else f"{CHANGES}?{urlencode({**given, 'cursor': found.next_before})}"
         return self.page(
             request, "changes.html", changes=shown, given=given, older=older, later=cursor is not None,
-            outcomes=get_args(Outcome), classes=[each.value for each in PriorityClass],
+            outcomes=get_args(Outcome), classes=[cls.value for cls in PriorityClass],
         )  # fmt: skip
 
     async def search(self, request: Request, q: Text = "") -> Response:
@@ -174,8 +174,8 @@ class ChangePage(Page):
         )
         if fate is None:
             raise unknown_change(f"No change has the id {change_id}; it may also have been pruned.")
-        seen = seen_by(caller_of(request), fate)
-        return self.page(request, "change.html", title=f"Change {change_id}", fate=seen, payload=payload)
+        shown = seen_by(caller_of(request), fate)
+        return self.page(request, "change.html", title=f"Change {change_id}", fate=shown, payload=payload)
 
     async def _decide(self, request: Request, change_id: int, action: str) -> Response:
         because = await read_act(request, ReasonedRequest)

@@ -110,7 +110,7 @@ class _Canvas:
     ) -> Chart:
         """`least`: the lowest value for the upper edge."""
         columns = {name: self._columns(value) for name, _, value in wanted}
-        values = [point for found in columns.values() for point in found]
+        values = [point for points in columns.values() for point in points]
         peak = max(((value, column) for column, value in values), default=None)
         top = max([least, threshold * 1.2 if threshold else 0, peak[0] * _HEADROOM if peak else 0])
         return Chart(
@@ -137,13 +137,13 @@ class _Canvas:
 
     def _columns(self, value: Value) -> list[tuple[int, float]]:
         """The greatest value of each column that has any."""
-        found: dict[int, float] = {}
+        greatest: dict[int, float] = {}
         for sample in self._samples:
             shown = value(sample)
             if shown is not None:
                 column = self._column(sample.at)
-                found[column] = max(found.get(column, 0.0), shown)
-        return sorted(found.items())
+                greatest[column] = max(greatest.get(column, 0.0), shown)
+        return sorted(greatest.items())
 
     def _paths(self, columns: Sequence[tuple[int, float]], top: float) -> list[str]:
         stretches: list[list[str]] = []

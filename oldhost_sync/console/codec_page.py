@@ -34,26 +34,26 @@ class CodecPage(Page):
     async def decode(self, request: Request) -> Response:
         body = await read_bytes(request, BODY_BYTES_MAX)
         try:
-            found = await asyncio.to_thread(_decoded, body, CompressThenEncrypt(self.console.temporal_keys))
+            payloads = await asyncio.to_thread(_decoded, body, CompressThenEncrypt(self.console.temporal_keys))
         except (ParseError, UnicodeDecodeError):
             raise _refused("The body is not a list of payloads.", "This address is for Temporal's UI.") from None
         except KeyMissing as missing:
             raise _refused(f"{missing}.", "Add the key to the API's settings.") from None
         operator, host = caller_of(request).operator, self.console.dependencies.host
-        detail = {"payloads": len(found.payloads)}
+        detail = {"payloads": len(payloads.payloads)}
         await self.console.dependencies.database.run(
             lambda connection: record_act(
                 connection, host=host, action=DECODED, operator=operator, reason="", detail=detail
             )
         )
-        shown = await asyncio.to_thread(MessageToJson, found)
+        shown = await asyncio.to_thread(MessageToJson, payloads)
         return Response(shown, media_type="application/json", headers=decoder_headers(request))
 
 
 def _decoded(body: bytes, codec: CompressThenEncrypt) -> Payloads:
     """May take a second for a large body, so it is done in a thread of its own."""
-    given = Parse(body.decode(), Payloads())
-    return Payloads(payloads=asyncio.run(codec.decode(list(given.payloads))))
+    encoded = Parse(body.decode(), Payloads())
+    return Payloads(payloads=asyncio.run(codec.decode(list(encoded.payloads))))
 
 
 def _refused(detail: str, action: str) -> Problem:

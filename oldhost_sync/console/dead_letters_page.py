@@ -44,7 +44,7 @@ class DeadLettersPage(Page):
         host = self.console.dependencies.host
         found = await self.console.dependencies.database.run(lambda connection: list_groups(connection, host))
         found = seen_by(caller_of(request), found)
-        groups = [(each, _address(each.reason)) for each in found.groups]
+        groups = [(letters, _address(letters.reason)) for letters in found.groups]
         return self.page(
             request, "dead_letters.html", groups=groups, found=found, at_once=http_limits.LETTERS_AT_ONCE_MAX
         )
@@ -56,13 +56,13 @@ class DeadLettersPage(Page):
             self.console.dependencies.host,
             http_limits.LETTERS_AT_ONCE_MAX,
         )
-        found = await self.console.dependencies.database.run(
+        read = await self.console.dependencies.database.run(
             lambda connection: dead_letters_of(
                 connection, host, ids_of_group(connection, host, reason, after_id=after_id, limit=some + 1)
             )
         )
-        letters = found[:some]
-        more = _address(reason, letters[-1]["change_id"]) if len(found) > some else None
+        letters = read[:some]
+        more = _address(reason, letters[-1]["change_id"]) if len(read) > some else None
         return self.page(
             request,
             "dead_letter_group.html",
@@ -121,9 +121,11 @@ def _address(reason: str, after_id: int | None = None) -> str:
 
 def _result(action: str, done: Decisions) -> str:
     """The result in one line."""
-    decided = sum(each.done for each in done.decisions)
+    decided = sum(decision.done for decision in done.decisions)
     parts = [f"{action}: {decided} decided"]
-    parts += [f"change {each.change_id}: {each.message}" for each in done.decisions if not each.done][:5]
+    parts += [f"change {decision.change_id}: {decision.message}" for decision in done.decisions if not decision.done][
+        :5
+    ]
     if done.left:
         parts.append("more are left: repeat it" + (f" ({done.stopped})" if done.stopped else ""))
     return "; ".join(parts)

@@ -43,14 +43,14 @@ class Asset:
 
 def read_assets(prefix: str) -> dict[str, Asset]:
     """All files of `static` by name; their addresses begin with `prefix`."""
-    found: dict[str, Asset] = {}
+    assets: dict[str, Asset] = {}
     for file in resources.files("oldhost_sync.console").joinpath("static").iterdir():
         suffix = f".{file.name.rpartition('.')[2]}"
         if suffix in MEDIA_TYPES:
             content = file.read_bytes()
             digest = hashlib.sha256(content).hexdigest()[:DIGEST_LENGTH]
-            found[file.name] = Asset(f"{prefix}/{digest}/{file.name}", MEDIA_TYPES[suffix], content)
-    return found
+            assets[file.name] = Asset(f"{prefix}/{digest}/{file.name}", MEDIA_TYPES[suffix], content)
+    return assets
 
 
 logger = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ def _forecast(view: View, writer: dict[str, Any]) -> tuple[Tone, str, str]:
     forecast = writer["forecast"]
     late, waiting = forecast.get("late_emergencies", 0), forecast.get("emergencies", 0)
     late_ones = f"{late} of {waiting} waiting will be late"
-    ends = [_ENDED_BY[each] for each in view.situation.words if each in _ENDED_BY]
+    ends = [_ENDED_BY[word] for word in view.situation.words if word in _ENDED_BY]
     if ends:
         operator = f"an operator {' and '.join(ends)}"
         if late:
@@ -145,7 +145,7 @@ def figures(view: View) -> dict[str, Any]:
 
 def _lanes(view: View) -> list[dict[str, Any]]:
     """By class: depth, oldest age against its promise, share of the next turns."""
-    turns = Counter(each["priority_class"] for each in view.upcoming or ())
+    turns = Counter(change["priority_class"] for change in view.upcoming or ())
     return [
         {
             "name": cls.value,

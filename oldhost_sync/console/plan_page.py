@@ -47,33 +47,33 @@ class PlanPage(Page):
 def draw_plan(samples: Samples) -> list[Line]:
     """What is waiting, and the part of it that is ready to be sent, over the plan's time."""
     end = max(samples[-1]["at_ms"], 1) if samples else 1
-    top = max([*(_waiting(each) for each in samples), 1])
+    top = max([*map(_waiting, samples), 1])
 
     def line(name: str, label: str, values: Sequence[int]) -> Line:
         points = [
-            f"{each['at_ms'] / end * WIDTH:.1f},{HEIGHT - value / top * (HEIGHT - 4):.1f}"
-            for each, value in zip(samples, values, strict=True)
+            f"{sample['at_ms'] / end * WIDTH:.1f},{HEIGHT - value / top * (HEIGHT - 4):.1f}"
+            for sample, value in zip(samples, values, strict=True)
         ]
         return Line(name, label, max(values, default=0), [f"M{' L'.join(points)}"] if points else [])
 
     return [
-        line("accepted", "waiting", [_waiting(each) for each in samples]),
-        line("applied", "ready to be sent", [each["ready"] for each in samples]),
+        line("accepted", "waiting", [_waiting(sample) for sample in samples]),
+        line("applied", "ready to be sent", [sample["ready"] for sample in samples]),
     ]
 
 
 def shade_bans(samples: Samples) -> list[Shade]:
     """The times when OldHost bans."""
     end = max(samples[-1]["at_ms"], 1) if samples else 1
-    found: list[Shade] = []
+    shades: list[Shade] = []
     begun: int | None = None
-    for each in samples:
-        if each["banned"] and begun is None:
-            begun = each["at_ms"]
-        elif not each["banned"] and begun is not None:
-            found.append(Shade("BANNED", begun / end * WIDTH, (each["at_ms"] - begun) / end * WIDTH))
+    for sample in samples:
+        if sample["banned"] and begun is None:
+            begun = sample["at_ms"]
+        elif not sample["banned"] and begun is not None:
+            shades.append(Shade("BANNED", begun / end * WIDTH, (sample["at_ms"] - begun) / end * WIDTH))
             begun = None
-    return found if begun is None else [*found, Shade("BANNED", begun / end * WIDTH, WIDTH - begun / end * WIDTH)]
+    return shades if begun is None else [*shades, Shade("BANNED", begun / end * WIDTH, WIDTH - begun / end * WIDTH)]
 
 
 def _waiting(sample: dict[str, Any]) -> int:

@@ -39,7 +39,7 @@ class UnitsPage(Page):
         self, request: Request, property_id: Text = "", name: Text = "", sync_status: Text = "", cursor: Cursor = None
     ) -> Response:
         given = {"property_id": property_id.strip(), "name": name.strip(), "sync_status": sync_status}
-        given = {each: value for each, value in given.items() if value}
+        given = {key: value for key, value in given.items() if value}
         if sync_status and sync_status not in STATUSES:
             raise field_invalid("query.sync_status", f"must be one of {', '.join(STATUSES)}")
         after, host = read_text_cursor(cursor), self.console.dependencies.host
@@ -88,7 +88,7 @@ class EntityPage(Page):
 
     async def _ask_writer(self, entity_type: str, entity_id: str) -> tuple[dict[str, Any] | None, str]:
         try:
-            found: dict[str, Any] = await self.console.dependencies.writer.query("find", entity_type, entity_id)
+            place: dict[str, Any] = await self.console.dependencies.writer.query("find", entity_type, entity_id)
         except Problem as problem:
             return None, str(problem.content["detail"])
-        return found, ""
+        return place, ""

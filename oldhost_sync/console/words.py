@@ -64,8 +64,8 @@ def time(moment: datetime | None) -> Markup:
 def rendered(text: str) -> Markup:
     """A sentence whose instants are shown like all others on the page."""
     parts = _INSTANT.split(text)
-    parts[::2] = [escape(each) for each in parts[::2]]
-    parts[1::2] = [time(datetime.fromisoformat(f"{each}+00:00")) for each in parts[1::2]]
+    parts[::2] = [escape(part) for part in parts[::2]]
+    parts[1::2] = [time(datetime.fromisoformat(f"{part}+00:00")) for part in parts[1::2]]
     return Markup().join(parts)
 
 
@@ -74,4 +74,6 @@ def quantity(count: int, one: str, many: str = "") -> str:
     return plain_text.quantity(count, one, many).replace(",", "\u202f")
 
 
-FILTERS: dict[str, Any] = {each.__name__: each for each in (span, number, rough, clock, iso, time, rendered, quantity)}
+FILTERS: dict[str, Any] = {
+    shown.__name__: shown for shown in (span, number, rough, clock, iso, time, rendered, quantity)
+}
