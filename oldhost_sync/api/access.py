@@ -27,7 +27,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
 from oldhost_sync.api.database import Database
-from oldhost_sync.api.problems import Problem, as_response, forbidden, unauthenticated
+from oldhost_sync.api.error_answers import as_response
+from oldhost_sync.api.problems import Problem, forbidden, unauthenticated
 from oldhost_sync.credentials import ApiToken, all_tokens, check_names
 from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
 from oldhost_sync.policy.rules.alert_cause import REASON_LENGTH_MAX, cause_of

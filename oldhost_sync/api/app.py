@@ -15,9 +15,10 @@ from fastapi.telemetry import TelemetryConfig
 
 from oldhost_sync.api.access import Door, LastUses, public_paths, rendered
 from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.error_answers import answer_errors
 from oldhost_sync.api.fate_streams import FateStreams
 from oldhost_sync.api.middleware import ApiMiddleware
-from oldhost_sync.api.problems import ProblemBody, answer_errors
+from oldhost_sync.api.problems import ProblemBody
 from oldhost_sync.api.requests import ReasonedRequest, understood_query
 from oldhost_sync.api.routes.administration import AuditRoutes, NewRule, RuleRoutes, UsageRoutes
 from oldhost_sync.api.routes.alerts import AlertRoutes

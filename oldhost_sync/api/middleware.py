@@ -23,7 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from oldhost_sync.api.access import CALLER_KEY, PROBLEM_KEY, Caller, Door, door_to, rendered
 from oldhost_sync.api.connection import address_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.problems import Problem, as_response, internal, of_store_error, unauthenticated
+from oldhost_sync.api.error_answers import as_response
+from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
 from oldhost_sync.api.quotas import AnonymousRateLimit, ReadingPace
 from oldhost_sync.api.telemetry import RequestTracer
 from oldhost_sync.store.errors import StoreError, error_code

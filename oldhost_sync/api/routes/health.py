@@ -20,7 +20,8 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.api import http_limits
 from oldhost_sync.api.access import READERS, WATCHERS, access, adder
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.problems import Problem, as_response, database_away, database_unsuitable, of_store_error
+from oldhost_sync.api.error_answers import as_response
+from oldhost_sync.api.problems import Problem, database_away, database_unsuitable, of_store_error
 from oldhost_sync.api.requests import AnswerBody
 from oldhost_sync.store.engine import check_reads, check_writes, require
 from oldhost_sync.store.errors import CommitUncertain, SchemaTooOld, StoreError, UnknownHost
