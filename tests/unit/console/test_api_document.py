@@ -80,7 +80,7 @@ def test_a_route_names_its_roles_body_answer_and_errors(api: ApiDocument) -> Non
 
 def test_a_parameter_says_where_it_goes_and_its_bounds(api: ApiDocument) -> None:
     (route,) = api.chapters[0].routes
-    assert route.parameters == (Field("limit (query)", "integer, 1 to 500", "", required=False, told=""),)
+    assert route.parameters == (Field("limit (query)", "integer, 1 to 500", "", required=False, description=""),)
 
 
 def test_examples_are_json_under_their_names(api: ApiDocument) -> None:
