@@ -22,6 +22,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from itertools import count
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -137,6 +138,15 @@ class BatchItem:
 
 
 @dataclass(frozen=True)
+class BatchProgress:
+    """How many changes of a batch are recorded, how many of these are `open`, and how many are in each state."""
+
+    changes: int
+    open: int
+    states: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class ChangeFate:
     """A change's state. `error`: why OldHost, or we, did not take it; `steps`: all that happened to it; `unconfirmed`:
     APPLIED, though no answer says so.
@@ -243,9 +253,13 @@ def _submitted(change: Mapping[str, Any]) -> Steps[SubmittedChange]:
     return _accepted(_json(answer), replayed="idempotency-replayed" in answer.headers)
 
 
-def _submitted_batch(changes: Iterable[Mapping[str, Any]]) -> Steps[list[BatchItem]]:
+def _submitted_batch(changes: Iterable[Mapping[str, Any]], batch_key: str | None) -> Steps[list[BatchItem]]:
     """One attempt for all; items that were not recorded for a reason that passes are sent again."""
-    sent = [{**change, "idempotency_key": change.get("idempotency_key") or str(uuid.uuid4())} for change in changes]
+    made = (str(uuid.uuid4()) if batch_key is None else f"{batch_key}:{index}" for index in count())
+    sent = [
+        {**change, "idempotency_key": change.get("idempotency_key") or key}
+        for change, key in zip(changes, made, strict=False)
+    ]
     items: list[BatchItem | None] = [None] * len(sent)
     left = list(range(len(sent)))
     for attempt in range(1, REQUESTS_MAX + 1):
@@ -260,6 +274,11 @@ def _submitted_batch(changes: Iterable[Mapping[str, Any]]) -> Steps[list[BatchIt
             break
         yield min(0.1 * 2**attempt, WAIT_SECONDS_MAX)
     return [item for item in items if item is not None]
+
+
+def _progress(batch_key: str) -> Steps[BatchProgress]:
+    answer = yield from _asked(_Request("GET", f"/batches/{quote(batch_key, safe='')}"))
+    return _built(BatchProgress, _json(answer))
 
 
 def _fate(key: str) -> Steps[ChangeFate]:
@@ -401,9 +420,15 @@ class SyncClient:
         change = _change(entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before)
         return self._run(_submitted(change))
 
-    def submit_batch(self, changes: Sequence[Mapping[str, Any]]) -> list[BatchItem]:
-        """Record up to 500 changes, each a mapping of the arguments of `submit`; one item for each, in their order."""
-        return self._run(_submitted_batch(changes))
+    def submit_batch(self, changes: Sequence[Mapping[str, Any]], *, batch_key: str | None = None) -> list[BatchItem]:
+        """Record up to 500 changes, each a mapping of the arguments of `submit`; one item for each, in their order.
+        With a `batch_key`, those without a key of their own get it with their place, and `progress` counts them.
+        """
+        return self._run(_submitted_batch(changes, batch_key))
+
+    def progress(self, batch_key: str) -> BatchProgress:
+        """How far the batch is."""
+        return self._run(_progress(batch_key))
 
     def fate(self, idempotency_key: str) -> ChangeFate:
         """What became of a change so far."""
@@ -489,9 +514,15 @@ class AsyncSyncClient:
         change = _change(entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before)
         return await self._run(_submitted(change))
 
-    async def submit_batch(self, changes: Sequence[Mapping[str, Any]]) -> list[BatchItem]:
+    async def submit_batch(
+        self, changes: Sequence[Mapping[str, Any]], *, batch_key: str | None = None
+    ) -> list[BatchItem]:
         """See `SyncClient.submit_batch`."""
-        return await self._run(_submitted_batch(changes))
+        return await self._run(_submitted_batch(changes, batch_key))
+
+    async def progress(self, batch_key: str) -> BatchProgress:
+        """See `SyncClient.progress`."""
+        return await self._run(_progress(batch_key))
 
     async def fate(self, idempotency_key: str) -> ChangeFate:
         """See `SyncClient.fate`."""

@@ -182,3 +182,4 @@ EXPECTED = _tests("unit tests of expected arrivals", "tests/unit/api/test_expect
 FATE_STREAMS = _tests(
     "real MariaDB, streams of fates", "tests/unit/api/test_fate_streams.py", "tests/integration/api/test_events.py"
 )
+BATCH_PROGRESS = _tests("real MariaDB, how far a batch is", "tests/integration/api/test_batches.py", "-k", "how_far")

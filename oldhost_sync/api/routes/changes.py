@@ -76,6 +76,7 @@ from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_recorder import SCHEDULED, RecordedChange, record_change
 from oldhost_sync.store.intake.validation import Acceptable, accept, change_fields
 from oldhost_sync.store.read import change_feed, change_status
+from oldhost_sync.store.read.batch_progress import BatchProgress, batch_progress, summed
 from oldhost_sync.store.read.change_status import Fate
 from oldhost_sync.store.record import KEY
 
@@ -486,6 +487,17 @@ class BatchRoutes:
         summary = "Create up to 500 changes"
         errors = (207, 405, 413, 415, 422)
         add("POST", "/api/changes/batch", self.create_batch, BatchAccepted, summary, WRITERS, errors, **body)
+        progress = "How far a batch is"
+        add("GET", "/api/batches/{idempotency_key:path}", self.progress, BatchProgress, progress, READERS, (404, 405))
+
+    async def progress(self, request: Request, idempotency_key: KeyInPath) -> BatchProgress:
+        """Counts by state the changes of a batch that had this Idempotency-Key; not those with a key of their own."""
+        host, caller = self._dependencies.host, caller_of(request)
+        found = await self._dependencies.database.run(lambda each: batch_progress(each, host, idempotency_key))
+        seen = [each for each in found if may_see(caller, each[0])]
+        if not seen:
+            raise unknown_change("No batch had that key, or it is too old and its changes have been deleted.")
+        return summed(idempotency_key, seen)
 
     async def create_batch(self, request: Request) -> Response:
         """One result for each change, by the rules of the route for one change; each item holds its idempotency key.

@@ -16,6 +16,7 @@ from oldhost_sync.policy.limits import BATCH_CHANGES_MAX
 from oldhost_sync.store import transactions
 from oldhost_sync.store.errors import CommitUncertain
 from tests.integration.api.conftest import a_client
+from tests.integration.api.test_feed import end
 from tests.integration.api.test_writes import DOOR_CODE, count_changes, rows
 
 BATCH = "/api/changes/batch"
@@ -221,3 +222,22 @@ def test_batches_at_once_of_the_same_units_are_all_recorded_each_in_its_order(ad
             keys=f"w{writer}-%",
         )
         assert [tuple(row) for row in found] == sorted(tuple(row) for row in found)
+
+
+def test_a_batch_tells_how_far_it_is_but_not_to_others(shop: httpx.Client, kiosk: httpx.Client, engine: Engine) -> None:
+    changes = [change("12B"), change("7A"), change("8C", not_before=LATER), change("9D", "its own")]
+    post(shop, *changes, headers={"Idempotency-Key": "night/7"})
+    with engine.begin() as connection:
+        first = connection.execute(
+            text("SELECT id FROM outbox_events WHERE idempotency_key = 'night/7:0'")
+        ).scalar_one()
+        end(connection, first)
+    told = shop.get("/api/batches/night/7")
+    assert told.json() == {
+        "idempotency_key": "night/7",
+        "changes": 3,
+        "open": 2,
+        "states": {"APPLIED": 1, "SCHEDULED": 1, "WAITING": 1},
+    }
+    assert kiosk.get("/api/batches/night/7").status_code == 404
+    assert shop.get("/api/batches/night").status_code == 404

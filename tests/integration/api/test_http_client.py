@@ -282,3 +282,10 @@ def test_pauses_are_those_that_the_api_asks_for_within_limits() -> None:
 def test_a_fate_is_final_or_it_is_not() -> None:
     assert ChangeFate("k", "NO_OP", "unit", "A", "x").is_final
     assert not ChangeFate("k", "IN_FLIGHT", "unit", "A", "x").is_final
+
+
+def test_a_batch_with_a_key_tells_how_far_it_is(shop: Any) -> None:
+    one = dict(zip(("entity_type", "entity_id", "event_type", "payload"), CHANGE, strict=True))
+    items = shop.submit_batch([one, one | {"entity_id": "A-102"}], batch_key="night")
+    assert [item.accepted.idempotency_key for item in items] == ["night:0", "night:1"]
+    assert shop.progress("night") == http_client.BatchProgress(2, 2, {"WAITING": 2})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.levels import EXPECTED, FATE_STREAMS, UNIT
+from tests.mutants.levels import BATCH_PROGRESS, EXPECTED, FATE_STREAMS, UNIT
 from tests.mutants.mutant import Mutant, Patch
 
 OUTLOOK = "oldhost_sync/policy/forecast/outlook.py"
@@ -77,5 +77,16 @@ MUTANTS = (
         "the look for fates outlasts the last stream",
         (Patch(STREAMS, "            if not self._of_token.total():\n                self._stop()\n", ""),),
         levels=(FATE_STREAMS,),
+    ),
+    Mutant(
+        "a batch of another application is counted",
+        (
+            Patch(
+                "oldhost_sync/api/routes/changes.py",
+                "seen = [each for each in found if may_see(caller, each[0])]",
+                "seen = found",
+            ),
+        ),
+        levels=(BATCH_PROGRESS,),
     ),
 )
