@@ -316,7 +316,8 @@ class Always:
 
     def _withdrawn(self, change_id: int) -> None:
         bound = self.world.database.rows("SELECT nonce, status FROM nonce_requests WHERE change_id = ?", change_id)
-        if bound or change_id in self.times_applied:
+        had = change_id in self.times_applied and change_id not in self.misjudged
+        if bound or (had and not self.meddled):
             self.fail(
                 f"change {change_id} is withdrawn; it has {bound}, OldHost {self.times_applied.get(change_id, 0)}"
             )

@@ -220,7 +220,9 @@ class Applications:
         if not wish.keyless:
             return "SELECT id FROM outbox_events WHERE idempotency_key = ?", wish.key
         number = wish.payload["number"]
-        return "SELECT id FROM outbox_events WHERE json_extract(payload, '$.number') = ?", number
+        # What an undo records anew says the same.
+        query = "SELECT id FROM outbox_events WHERE json_extract(payload, '$.number') = ?"
+        return f"{query} AND idempotency_key NOT LIKE 'undo-%'", number
 
     def _submit(self, wish: Wish) -> None:
         """The update `submit`, under one update id; without a key it is repeated until it is

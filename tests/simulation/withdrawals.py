@@ -8,6 +8,7 @@ never applies it, and the shadow and OldHost end as if it had never come.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from random import Random
 from typing import Any
@@ -83,7 +84,8 @@ class Withdrawers:
         self.world.log("withdrawn", act.act_id, sorted(wanted.given), act.withdrawn, act.bound)
         if act.withdrawn and self.random.random() < 0.3:
             self.hub.sleep(self.random.choice((0.5, 20.0, 90.0)) * self.random.random())
-            self._undo(engine, act.act_id)
+            if not self.resting:
+                self._undo(engine, act.act_id)
 
     def _wanted(self) -> dict[str, Any]:
         entity = f"e{self.random.randrange(self.world.shape.entities)}"
@@ -127,6 +129,13 @@ class Withdrawers:
         self.counts[what] = self.counts.get(what, 0) + number
         if number:
             self.world.sometimes.hit(f"{what}: {'changes withdrawn' if what == 'withdraw' else 'recorded anew'}")
+
+
+def withdrawn(database: Any, change_ids: Iterable[int]) -> list[int]:
+    """Those of these changes."""
+    ids = ", ".join(str(change_id) for change_id in change_ids)
+    rows = database.rows(f"SELECT id FROM outbox_events WHERE outcome = 'WITHDRAWN' AND id IN ({ids})") if ids else []
+    return [change_id for (change_id,) in rows]
 
 
 def standing(database: Any, rows: list[Any]) -> list[Any]:
