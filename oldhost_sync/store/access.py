@@ -241,4 +241,4 @@ def _counts(usage: Usage) -> tuple[int, int, int, int]:
 # The rights of each; docs/operations.md and docker-compose.yml have the same.
 
 APP_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
-MIGRATION_RIGHTS = f"{APP_RIGHTS}, CREATE, ALTER, DROP, INDEX, REFERENCES"
+MIGRATION_RIGHTS = f"{APP_RIGHTS}, CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE ROUTINE, ALTER ROUTINE, EXECUTE"

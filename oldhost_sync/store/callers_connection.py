@@ -29,8 +29,8 @@ _NAMED = re.compile(
 # What to pass instead of these, by the name of their class.
 _INSTEAD = {
     "Engine": "the connection of `with engine.begin() as connection`",
-    "AsyncConnection": "the connection that `await connection.run_sync(lambda connection: …)` gives",
-    "AsyncSession": "the session that `await session.run_sync(lambda session: …)` gives",
+    "AsyncConnection": "it by `await connection.run_sync(record_change, host=…, …)`",
+    "AsyncSession": "it by `await session.run_sync(record_change, host=…, …)`",
     "AsyncEngine": "the connection that `run_sync` of `async with engine.begin() as connection` gives",
 }
 

@@ -25,6 +25,7 @@ from oldhost_sync.drivers.mapping import HostMapping
 from oldhost_sync.store.autogenerate import REVISION_TABLE
 from oldhost_sync.store.engine import check_server, create_engine, needed_revision
 from oldhost_sync.store.errors import LOCK_WAIT_TIMEOUT, TransactionContended, error_code, translate
+from oldhost_sync.store.intake.procedure import install_procedures
 from oldhost_sync.store.intake.rules import seed_rules
 from oldhost_sync.store.mappings import install_mappings
 from oldhost_sync.store.transactions import lock_wait
@@ -90,6 +91,7 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str], mappings: Mapp
             connection.execute(text("SET SESSION lock_wait_timeout = :seconds"), {"seconds": TABLE_WAIT_SECONDS})
             connection.commit()
             _retried(connection, lambda: command.upgrade(config, "head"))
+            install_procedures(connection)
         for host in hosts:
             seed_rules(connection, host)
         connection.commit()

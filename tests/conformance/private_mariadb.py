@@ -17,6 +17,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
 from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.intake.procedure import install_procedures
 from oldhost_sync.store.intake.rules import seed_rules
 from oldhost_sync.store.schema_migration import DEFAULT_HOST, migrate
 from oldhost_sync.store.tables import metadata
@@ -103,6 +104,7 @@ class PrivateMariaDB(EmbeddedMariaDB):
         self.create_database(name)
         engine = create_engine(self.root_url(name))
         metadata.create_all(engine)
+        run_in_transaction(engine, install_procedures)
         run_in_transaction(engine, lambda connection: seed_rules(connection, DEFAULT_HOST))
         engine.dispose()
 

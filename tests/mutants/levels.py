@@ -127,6 +127,7 @@ HALTED_COUNT = _tests(
 MOVED_NAME = _tests("real MariaDB, a name that moves", "tests/integration/activities/test_session.py", "-k", "name")
 CALLERS = _tests("real MariaDB, callers' transactions", "tests/integration/store/test_callers_transaction.py")
 CALLERS_ERRORS = _tests("real MariaDB, callers' errors", "tests/integration/store/test_callers_errors.py")
+PROCEDURE = _tests("real MariaDB, the stored procedure", "tests/integration/store/test_procedure.py")
 RECORDING_DRIVERS = _tests(
     "real MariaDB, any driver", "tests/integration/store/test_callers_errors.py", "-k", "autocommit"
 )

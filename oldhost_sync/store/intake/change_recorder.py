@@ -58,37 +58,37 @@ _SUBMITTED_VALUES = ", ".join(["%s"] * 9)
 INSERT_CHANGE = f"INSERT INTO outbox_events ({_SUBMITTED}, priority_class, created_at) VALUES "
 INSERT_SCHEDULED = f"INSERT INTO scheduled_changes ({_SUBMITTED}, not_before, created_at) VALUES "
 CHANGE_ROW = f"({_SUBMITTED_VALUES}, %s, UTC_TIMESTAMP(6))"
-_INSERT_CHANGE = (
+INSERT_ONE = (
     f"{INSERT_CHANGE}({_SUBMITTED_VALUES}, COALESCE("
     "(SELECT priority_class FROM event_rules WHERE host = %s AND event_type = %s), "
     # NULL, which the column refuses, for a host without any rule: it is not registered.
-    "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN %s END), UTC_TIMESTAMP(6)) "
-    f"RETURNING id, created_at, priority_class, {DEFINITION}"
+    "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN %s END), UTC_TIMESTAMP(6))"
 )
 # Not INSERT … SELECT: its lock on the table's ids would delay the others, who then get error 1467.
-_INSERT_SCHEDULED = (
+SCHEDULE_ONE = (
     f"{INSERT_SCHEDULED}({_SUBMITTED_VALUES}, "
     "IF(%s > UTC_TIMESTAMP(6), %s, NULL), "
-    "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN UTC_TIMESTAMP(6) END) "
-    f"RETURNING id, created_at, {DEFINITION}"
+    "CASE WHEN EXISTS (SELECT 1 FROM event_rules WHERE host = %s) THEN UTC_TIMESTAMP(6) END)"
 )
-_TAKE_KEY = (
+_CHANGE_TAKEN = f" RETURNING id, created_at, priority_class, {DEFINITION}"
+_SCHEDULE_TAKEN = f" RETURNING id, created_at, {DEFINITION}"
+TAKE_KEY = (
     f"INSERT INTO submitted_keys (host, idempotency_key, is_scheduled) VALUES (%s, %s, {unless_autocommit('%s')})"
 )
 KEY_HAS_ROW = "UPDATE submitted_keys SET row_id = %s WHERE host = %s AND idempotency_key = %s"
-_SAVE, _ROLL_BACK = "SAVEPOINT oldhost_sync", "ROLLBACK TO SAVEPOINT oldhost_sync"
+SAVE, ROLL_BACK = "SAVEPOINT oldhost_sync", "ROLLBACK TO SAVEPOINT oldhost_sync"
 # Before a statement: a row that another transaction has locked raises an error at once.
 NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 # The columns that make up the first answer.
 CHANGE_COLUMNS = "idempotency_key, id, request_hash, priority_class, created_at, outcome, nonce"
 SCHEDULED_COLUMNS = "idempotency_key, id, request_hash, change_id, created_at, cancelled_at"
-_ROW_OF_KEY = (
+ROW_OF_KEY = (
     "SELECT is_scheduled, row_id FROM submitted_keys WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 )
-_CHANGE = f"SELECT {CHANGE_COLUMNS} FROM outbox_events WHERE id = %s LOCK IN SHARE MODE"
-_SCHEDULED = f"SELECT {SCHEDULED_COLUMNS} FROM scheduled_changes WHERE id = %s LOCK IN SHARE MODE"
+CHANGE_OF_ID = f"SELECT {CHANGE_COLUMNS} FROM outbox_events WHERE id = %s LOCK IN SHARE MODE"
+SCHEDULE_OF_ID = f"SELECT {SCHEDULED_COLUMNS} FROM scheduled_changes WHERE id = %s LOCK IN SHARE MODE"
 # Locks a gap. Only for a row that was written without taking its key.
-_CHANGE_OF_KEY = (
+CHANGE_OF_KEY = (
     f"SELECT {CHANGE_COLUMNS} FROM outbox_events WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 )
 
@@ -150,12 +150,12 @@ def record_change(
 @contextmanager
 def all_or_nothing(connection: Statements) -> Iterator[None]:
     """If it raises, nothing of it remains, even if the caller catches the error and commits."""
-    connection.exec_driver_sql(_SAVE)
+    connection.exec_driver_sql(SAVE)
     try:
         yield
     except BaseException as error:
         try:
-            connection.exec_driver_sql(_ROLL_BACK)
+            connection.exec_driver_sql(ROLL_BACK)
         except (DBAPIError, InvalidRequestError) as gone:
             # After a deadlock there is no savepoint: the server has rolled back the whole transaction. A known key is
             # answered within it, so there it counts that it is gone.
@@ -200,7 +200,9 @@ def _write(connection: Statements, change: Acceptable, has_key: bool, lock_wait:
         connection.exec_driver_sql(lock_wait + shadow.lock, shadow.key_of(change.host, entity))
     if not has_key:
         _take_key(connection, change, lock_wait, scheduled=False)
-    row = connection.exec_driver_sql(lock_wait + _INSERT_CHANGE, (*_change_values(change), change.host)).one()
+    row = connection.exec_driver_sql(
+        lock_wait + INSERT_ONE + _CHANGE_TAKEN, (*_change_values(change), change.host)
+    ).one()
     change_id, accepted_at, priority_class, definition = row
     if not has_key:  # one that was scheduled is accepted: if it can't be sent by now, it becomes a dead letter
         check_mapped(definition, change)
@@ -213,7 +215,7 @@ def _take_key(connection: Statements, change: Acceptable, lock_wait: str, *, sch
     """Waits for another transaction that is taking the same key."""
     values = (change.host, change.idempotency_key, int(scheduled))
     with _refused_in_autocommit():
-        connection.exec_driver_sql(lock_wait + _TAKE_KEY, values)
+        connection.exec_driver_sql(lock_wait + TAKE_KEY, values)
 
 
 @contextmanager
@@ -237,7 +239,9 @@ def _record_scheduled(connection: Statements, change: Acceptable) -> RecordedCha
     try:
         with all_or_nothing(connection):
             _take_key(connection, change, "", scheduled=True)
-            scheduled_id, accepted_at, definition = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one()
+            scheduled_id, accepted_at, definition = connection.exec_driver_sql(
+                SCHEDULE_ONE + _SCHEDULE_TAKEN, values
+            ).one()
             check_mapped(definition, change)
             connection.exec_driver_sql(KEY_HAS_ROW, (scheduled_id, change.host, change.idempotency_key))
     except IntegrityError as error:
@@ -260,16 +264,16 @@ def _first_answer(connection: Statements, change: Acceptable, lock_wait: str) ->
     def row_of(query: str, *values: object) -> Any:
         return connection.exec_driver_sql(lock_wait + query, values).one_or_none()
 
-    place = row_of(_ROW_OF_KEY, change.host, change.idempotency_key)
-    if place is not None and place.is_scheduled and (scheduled := row_of(_SCHEDULED, place.row_id)) is not None:
+    place = row_of(ROW_OF_KEY, change.host, change.idempotency_key)
+    if place is not None and place.is_scheduled and (scheduled := row_of(SCHEDULE_OF_ID, place.row_id)) is not None:
         return earlier_schedule(change, scheduled)
-    known = None if place is None or place.is_scheduled else row_of(_CHANGE, place.row_id)
+    known = None if place is None or place.is_scheduled else row_of(CHANGE_OF_ID, place.row_id)
     return _recorded_before(connection, change, lock_wait) if known is None else earlier_change(change, known)
 
 
 def _recorded_before(connection: Statements, change: Acceptable, lock_wait: str) -> RecordedChange:
     key = (change.host, change.idempotency_key)
-    return earlier_change(change, connection.exec_driver_sql(lock_wait + _CHANGE_OF_KEY, key).one())
+    return earlier_change(change, connection.exec_driver_sql(lock_wait + CHANGE_OF_KEY, key).one())
 
 
 def earlier_change(change: Acceptable, known: Row[*tuple[Any, ...]]) -> RecordedChange:
@@ -401,7 +405,7 @@ def record_refused(
     )
     try:
         with all_or_nothing(connection):
-            connection.exec_driver_sql(_TAKE_KEY, (*key, 0))
+            connection.exec_driver_sql(TAKE_KEY, (*key, 0))
             change_id = int(connection.exec_driver_sql(_INSERT, values).scalar_one())
             connection.exec_driver_sql(KEY_HAS_ROW, (change_id, *key))
     except IntegrityError as error:

@@ -34,7 +34,7 @@ UNIT_COLUMNS: dict[str, dict[str, int]] = {
     "unit_status_changed": {"status": limits.UNIT_STATUS_LENGTH_MAX},
     "unit_details_changed": {"name": limits.UNIT_NAME_LENGTH_MAX, "property_id": limits.ID_LENGTH_MAX},
 }
-_IDS = ("property_id",)
+ID_COLUMNS = ("property_id",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,9 @@ def unit_columns(event_type: str, payload: Mapping[str, Any]) -> tuple[tuple[str
         value = payload.get(name, ...)
         field = f"payload.{name}"
         if isinstance(value, str):
-            columns.append((name, read_id(field, value) if name in _IDS else read_label(field, value, length_max)))
+            columns.append(
+                (name, read_id(field, value) if name in ID_COLUMNS else read_label(field, value, length_max))
+            )
         elif value is None:
             columns.append((name, None))
     return tuple(columns)

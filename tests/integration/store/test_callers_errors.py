@@ -25,6 +25,7 @@ from tests.integration.store.callers import application
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows
 
 pytestmark = pytest.mark.mariadb
+both_doors = pytest.mark.usefixtures("door")
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = ("units", "entities", "outbox_events", "scheduled_changes", "submitted_keys")
@@ -69,6 +70,7 @@ def refusing(engine: Engine, table: str, event: str) -> Iterator[None]:
         change_sql(engine, "DROP TRIGGER refuse")
 
 
+@both_doors
 @pytest.mark.parametrize(
     ("call", "table", "event"),
     [
@@ -95,6 +97,7 @@ def test_an_error_at_any_step_that_is_caught_leaves_nothing(
     assert written(engine) != {}
 
 
+@both_doors
 def test_a_conflict_leaves_no_unit_behind(engine: Engine) -> None:
     recorded(engine, idempotency_key="k")
     before = written(engine)
@@ -120,6 +123,7 @@ def test_a_known_key_is_not_answered_in_a_transaction_that_the_server_has_rolled
     assert len(rows(engine, "SELECT id FROM outbox_events")) == 1
 
 
+@both_doors
 def test_what_was_recorded_before_an_error_stays(engine: Engine) -> None:
     with application(engine.url) as caller, caller.begin() as connection:
         record(connection, entity_id="first", idempotency_key="k")
@@ -129,6 +133,7 @@ def test_what_was_recorded_before_an_error_stays(engine: Engine) -> None:
     assert [row["id"] for row in rows(engine, "SELECT id FROM units ORDER BY id")] == ["first", "third"]
 
 
+@both_doors
 def test_savepoints_of_the_caller_work_around_and_between_changes(engine: Engine) -> None:
     recorded(engine, idempotency_key="k")
     with application(engine.url) as caller, caller.begin() as connection:
@@ -145,6 +150,7 @@ def test_savepoints_of_the_caller_work_around_and_between_changes(engine: Engine
     assert [row["id"] for row in rows(engine, "SELECT id FROM units ORDER BY id")] == ["101", "a", "e"]
 
 
+@both_doors
 def test_a_key_can_be_used_again_after_its_change_was_rolled_back(engine: Engine) -> None:
     with application(engine.url) as caller, caller.begin() as connection:
         with connection.begin_nested() as nested:
@@ -219,6 +225,27 @@ def on_a_connection(url: URL, work: Callable[[Connection], None], **options: Any
             await caller.dispose()
 
     asyncio.run(run())
+
+
+def test_an_async_session_records_in_its_own_transaction(engine: Engine, database_of: Callable[[str], URL]) -> None:
+    async def run() -> None:
+        caller = create_async_engine(database_of("mysql+asyncmy"))
+        async with AsyncSession(caller) as session:
+            with pytest.raises(TypeError, match=r"pass it by `await session\.run_sync\(record_change, host=…, …\)`"):
+                record_change(session, host=HOST, **CHANGE)
+            await session.run_sync(record_change, host=HOST, **CHANGE)
+            await session.rollback()
+            assert written(engine) == {}
+            first = await session.run_sync(record_change, host=HOST, **CHANGE, idempotency_key="k")
+            with pytest.raises(IdempotencyConflict):
+                await session.run_sync(record_change, host=HOST, **{**CHANGE, "entity_id": "b"}, idempotency_key="k")
+            (again,) = await session.run_sync(record_changes, [{**CHANGE, "idempotency_key": "k"}], host=HOST)
+            assert (again.change_id, again.duplicate) == (first.change_id, True)
+            await session.commit()
+        await caller.dispose()
+
+    asyncio.run(run())
+    assert written(engine) == {"units": 1, "outbox_events": 1, "submitted_keys": 1}
 
 
 @pytest.mark.parametrize(

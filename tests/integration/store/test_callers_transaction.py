@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from oldhost_sync import IdempotencyConflict, record_change, record_changes, run_in_transaction
+from oldhost_sync import IdempotencyConflict, record_changes, run_in_transaction
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rules.operator_act import Actor, Channel
 from oldhost_sync.store.errors import error_code
@@ -28,7 +28,7 @@ from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
 from tests.integration.store.callers import SESSIONS, Session, application
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows, wait_until, waiting_for_a_lock
 
-pytestmark = pytest.mark.mariadb
+pytestmark = [pytest.mark.mariadb, pytest.mark.usefixtures("door")]
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC) - timedelta(days=26_000)
 # Before, between and after the keys and units that exist.
@@ -195,7 +195,7 @@ def test_transactions_with_keys_in_random_order_never_fail(
                         record_changes(connection, reversed(plan), host=HOST)
                     else:
                         for change in plan:
-                            record_change(connection, host=HOST, **change)
+                            record(connection, **change)
             except DBAPIError as error:
                 failed.append(error)
 

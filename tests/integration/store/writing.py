@@ -26,6 +26,11 @@ def register(engine: Engine, *hosts: str) -> None:
         run_in_transaction(engine, partial(seed_rules, host=host))
 
 
+# What `record` records with. The fixture `door` puts the stored procedure in its place.
+Door = Callable[..., RecordedChange]
+the_door: Door = record_change
+
+
 def record(connection: Connection, **changes: Any) -> RecordedChange:
     """One LWW change of unit 101, but for what `changes` says."""
     values: dict[str, Any] = {
@@ -35,7 +40,7 @@ def record(connection: Connection, **changes: Any) -> RecordedChange:
         "event_type": "unit_status_changed",
         "payload": {"status": "Clean"},
     }
-    return record_change(connection, **(values | changes))
+    return the_door(connection, **(values | changes))
 
 
 def recorded(engine: Engine, **changes: Any) -> RecordedChange:

@@ -14,6 +14,8 @@ from tests.mutants.levels import (
     LIVE_PAGES,
     ODD_QUERIES,
     OFFERS,
+    OUTBOX,
+    PROCEDURE,
     RECORDING_DRIVERS,
     SIGN_IN,
     SITUATION,
@@ -25,6 +27,7 @@ from tests.mutants.levels import (
 )
 from tests.mutants.mutant import Mutant, Patch
 
+PROCEDURES = "oldhost_sync/store/intake/procedure.py"
 RECORDER = "oldhost_sync/store/intake/change_recorder.py"
 BATCH_RECORDER = "oldhost_sync/store/intake/batch_recorder.py"
 BATCH_KEYS = "oldhost_sync/store/intake/batch_recorder.py"
@@ -51,10 +54,61 @@ INTAKE = "workflows/intake.py"
 VALIDATORS = "workflows/direct_changes.py"
 
 MUTANTS = (
+    # ------------------------------------------------------------------------------------------------ recorded in SQL
+    Mutant(
+        "in SQL a name may occur twice in one object",
+        (Patch(PROCEDURES, "IF names < members THEN", "IF FALSE THEN"),),
+        levels=(PROCEDURE,),
+    ),
+    Mutant(
+        "in SQL a whole number of 19 digits is within 64 bit",
+        (Patch(PROCEDURES, " AND digits > last)", " AND FALSE)"),),
+        levels=(PROCEDURE,),
+    ),
+    Mutant(
+        "in SQL a payload may be a level deeper",
+        (Patch(PROCEDURES, "FOR level IN 0 .. {limits.PAYLOAD_DEPTH_MAX} DO", "FOR level IN 0 .. 1 + {limits.PAYLOAD_DEPTH_MAX} DO"),),
+        levels=(PROCEDURE,),
+    ),
+    Mutant(
+        "in SQL a number is written as MariaDB writes it",
+        (Patch(PROCEDURES, "WHEN point NOT BETWEEN -3 AND 16", "WHEN point NOT BETWEEN -3 AND 15"),),
+        levels=(PROCEDURE,),
+    ),
+    Mutant(
+        "in SQL a key is the first one's, whatever the change",
+        (Patch(PROCEDURES, "IF NOT first_hash <=> the_hash THEN", "IF FALSE THEN"),),
+        levels=(OUTBOX,),
+    ),
+    Mutant(
+        "in SQL what was written before an error stays",
+        (Patch(PROCEDURES, "                    {change_recorder.ROLL_BACK};\n                END;\n                RESIGNAL;", "                END;\n                RESIGNAL;"),),
+        levels=(CALLERS_ERRORS,),
+    ),
+    Mutant(
+        "in SQL a first answer is found by the outbox's unique index",
+        (Patch(PROCEDURES, """_filled(_into(change_recorder.CHANGE_OF_ID, *_CHANGE_ROW), "the_row_id")""", """_filled(_into(change_recorder.CHANGE_OF_KEY, *_CHANGE_ROW), *_OF_KEY)"""),),
+        levels=(CALLERS,),
+    ),
+    Mutant(
+        "in SQL each statement may be committed by itself",
+        (Patch(PROCEDURES, "IF @@autocommit = 1 AND @@in_transaction = 0 THEN", "IF FALSE THEN"),),
+        levels=(OUTBOX,),
+    ),
+    Mutant(
+        "who calls the procedure needs the rights on its tables",
+        (Patch(PROCEDURES, "SQL SECURITY DEFINER COMMENT 'records a change", "SQL SECURITY INVOKER COMMENT 'records a change"),),
+        levels=(PROCEDURE,),
+    ),
+    Mutant(
+        "migrate leaves the procedures of another version",
+        (Patch("oldhost_sync/store/schema_migration.py", "            install_procedures(connection)\n", ""),),
+        levels=(PROCEDURE,),
+    ),
     # -------------------------------------------------------------------------------- in an application's transaction
     Mutant(
         "what was written before an error that the caller catches stays",
-        (Patch(RECORDER, "            connection.exec_driver_sql(_ROLL_BACK)\n", "            pass\n"),),
+        (Patch(RECORDER, "            connection.exec_driver_sql(ROLL_BACK)\n", "            pass\n"),),
         levels=(CALLERS_ERRORS,),
     ),
     Mutant(
@@ -69,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key's first answer is found by the outbox's unique index",
-        (Patch(RECORDER, "    place = row_of(_ROW_OF_KEY, change.host, change.idempotency_key)\n", "    return _recorded_before(connection, change, lock_wait)\n"),),
+        (Patch(RECORDER, "    place = row_of(ROW_OF_KEY, change.host, change.idempotency_key)\n", "    return _recorded_before(connection, change, lock_wait)\n"),),
         levels=(CALLERS, CALLERS_ERRORS),
     ),
     Mutant(

@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         "a refused submission leaves its key free",
-        (Patch("oldhost_sync/store/intake/change_recorder.py", "            connection.exec_driver_sql(_TAKE_KEY, (*key, 0))\n", ""),),
+        (Patch("oldhost_sync/store/intake/change_recorder.py", "            connection.exec_driver_sql(TAKE_KEY, (*key, 0))\n", ""),),
         levels=(CALLERS,),
     ),
 )  # fmt: skip
