@@ -88,11 +88,17 @@ class Loop:
             self.close()
 
     def _run_once(self) -> None:
-        for key, _ in self._selector.select(self._span()):
+        ready = self._selector.select(self._span())
+        # First what is due: a late apply comes before what was sent when its time was over, however busy the machine.
+        self._run_due()
+        for key, _ in ready:
             readable = self._watched.get(key.data)
             if readable is not None:  # an earlier callback of this round may have removed it
                 readable()
         self._answer_all()
+        self._run_due()
+
+    def _run_due(self) -> None:
         while (callback := self.timers.pop_due(self.clock.now())) is not None:
             callback()
 
