@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.drivers.events import Rejected
+from oldhost_sync.drivers.events import Rejected, Said
 from oldhost_sync.oldhost.ledger import Answered, Evidence
 from oldhost_sync.policy.changes import WAITING, ChangeResult
 from oldhost_sync.store.intake.withdrawal import NothingToUndo
@@ -56,6 +56,19 @@ class Withdrawals(LedgerSuite):
         done = world.withdraw()
         assert (done.withdrawn, done.bound) == (1, 1)
         assert [world.outcome(each)[0] for each in (poison, other)] == [None, "WITHDRAWN"]
+
+    def test_an_unsure_change_that_was_retried_stays(self, world: LedgerWorld, epoch: int) -> None:
+        """OldHost may have it: no answer says that it has not."""
+        unsure = world.record("u1")
+        (operation,) = self.reserve(world, epoch, unsure)
+        world.ledger.advance(epoch, None, operation)
+        world.ledger.note_answer(epoch, operation, Said("status 418", "words of OldHost"))
+        taken = world.ledger.take_over("next")
+        world.age(60)
+        world.ledger.reconcile(taken.epoch, Evidence(502))
+        assert world.decide("retry", change_id=unsure) == ""
+        done = world.withdraw()
+        assert (done.withdrawn, done.bound) == (0, 1)
 
     def test_a_change_with_a_fate_keeps_it(self, world: LedgerWorld, epoch: int) -> None:
         done = world.record("u1")

@@ -52,7 +52,7 @@ _MEASURED = 50
 
 _MAY_ARRIVE = (
     "(SELECT a.id FROM nonce_requests_archive a FORCE INDEX (ix_nonce_requests_archive_change) "
-    f"WHERE a.host = o.host AND a.change_id = o.id AND {MAY_ARRIVE} LIMIT 1) IS NOT NULL"
+    f"WHERE a.host = o.host AND a.change_id = o.id AND ({MAY_ARRIVE} OR a.status = 'UNSURE') LIMIT 1) IS NOT NULL"
 )
 _MATCHING = (
     "SELECT o.id, o.entity_type, o.entity_id, o.event_type, o.priority_class, "

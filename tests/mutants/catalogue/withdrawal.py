@@ -26,6 +26,11 @@ MUTANTS = (
         levels=(CONFORMANCE,),
     ),
     Mutant(
+        "an unsure change that is retried is withdrawn, though OldHost may have it",
+        (Patch(STORE, "({MAY_ARRIVE} OR a.status = 'UNSURE')", "{MAY_ARRIVE}"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
         "a fate that waits for its row is no fate",
         (
             Patch(STORE, "{{conditions}} AND NOT {IS_PENDING} ORDER", "{{conditions}} ORDER"),
