@@ -75,7 +75,8 @@ if __name__ == "__main__":
 
 def start_one(folder: Path, module: str) -> subprocess.Popen[str]:
     (folder / "starts_one.py").write_text(STARTS_ONE)
-    given = {**os.environ, "PYTHONPATH": str(folder / "path")}
+    # This checkout's code, also where another one is installed: a mutant's copy is.
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder / "path"), str(ROOT)))}
     argv = [sys.executable, "-P", str(folder / "starts_one.py"), module]
     return subprocess.Popen(argv, cwd=folder, env=given, stdout=subprocess.PIPE, text=True)
 
