@@ -100,7 +100,11 @@ Moment = Annotated[datetime, _by(read_moment), WithJsonSchema(MOMENT_SCHEMA)]
 Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$"), _by(read_name)]
 Id = Annotated[str, _text(ID_LENGTH_MAX, _PRINTABLE), _by(read_id)]
 # Of what is recorded: it may be derived from the key that was given.
-RecordedKey = Annotated[str, _by(read_key, IDEMPOTENCY_KEY_LENGTH_MAX)]
+RecordedKey = Annotated[
+    str,
+    Field(pattern=f"^{KEY_PATTERN}$", max_length=IDEMPOTENCY_KEY_LENGTH_MAX),
+    _by(read_key, IDEMPOTENCY_KEY_LENGTH_MAX),
+]
 Key = Annotated[str, Field(pattern=f"^{KEY_PATTERN}$", max_length=KEY_LENGTH_MAX), _by(read_key)]
 UnitStatusText = Annotated[str, _text(UNIT_STATUS_LENGTH_MAX, _NO_CONTROLS), _by(read_label, UNIT_STATUS_LENGTH_MAX)]
 UnitNameText = Annotated[str, _text(UNIT_NAME_LENGTH_MAX, _NO_CONTROLS), _by(read_label, UNIT_NAME_LENGTH_MAX)]

@@ -30,7 +30,8 @@ EXAMPLES = 10
 UNTOLD = (
     "beyond 64 bit", "that no double holds", "days ahead", "nests deeper", "bytes of JSON", "must be a time with",
     "is not a cursor", "cursor-unknown", "Idempotency-Key", "idempotency-key-reused", "the same idempotency_key",
-    "printable characters", "exceeds", "duration_s", "emergency_share", "debounce_s",
+    "printable characters", "exceeds", "duration_s", "emergency_share", "debounce_s", "are planned here",
+    "at least one field of the filter",
 )  # fmt: skip
 
 
@@ -43,7 +44,8 @@ def test_no_generated_request_is_answered_beside_the_document(
     address: str, anna: httpx.Client, mode: GenerationMode, operations_min: int, token: str
 ) -> None:
     schema = schemathesis.openapi.from_dict(anna.get("/openapi.json").json())
-    operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
+    found = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
+    operations = [each for each in found if not each.path.endswith("/events")]  # its answer does not end
     failures: list[str] = []
     tested = sum(ask_generated(operation, address, mode, token, failures) for operation in operations)
     assert not failures, "\n\n".join(failures)

@@ -501,7 +501,8 @@ NOT_ASKED = {
     "worker",
 }
 ABOUT_A_HOST = {
-    "alerts": "", "alerts ack": "1 -r x", "alerts close": "1 -r x", "audit": "", "change show": "x",
+    "alerts": "", "alerts ack": "1 -r x", "alerts close": "1 -r x", "audit": "",
+    "change show": "x", "change withdraw": "--source x -r x",
     "dead-letters confirm": "1 -r x",
     "dead-letters discard": "1 -r x", "dead-letters list": "", "dead-letters retry": "1 -r x", "find": "A-1",
     "flush": "-r x", "hosts": "", "lost-changes": "", "pause": "-r x", "plan": "--from-now", "resolve": "adopt -r x",
