@@ -31,8 +31,6 @@ from oldhost_sync.store.errors import StoreError, error_code
 
 logger = logging.getLogger("oldhost_sync.api")
 
-DOCUMENT = "/openapi.json"
-
 # The default for the API's answers; pages (the console) set their own policy.
 _CONTENT_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"x-frame-options", b"DENY")]
@@ -55,7 +53,6 @@ class ApiMiddleware:
         self._requests = requests
         self._doors = doors
         self._tokens = dependencies.tokens
-        self._all_tokens = tuple(dependencies.tokens_by_host.values())
         self._public_paths = public_paths
         self._metrics = dependencies.metrics
         self._refused = dependencies.refused
@@ -123,7 +120,7 @@ class ApiMiddleware:
             await self._strangers.turn(address_of(scope["client"]))
         else:
             given = _authorization(scope)
-            caller = self._identify(scope["path"], given)
+            caller = self._tokens.identify(given)
             if caller is None:
                 self._refused.note(address_of(scope["client"]), self._tokens.why_refused(given))
                 await self._strangers.turn(address_of(scope["client"]))
@@ -135,11 +132,6 @@ class ApiMiddleware:
                 return
             scope[CALLER_KEY] = caller
         await self._known(scope, receive, send)
-
-    def _identify(self, path: str, given: bytes | None) -> Caller | None:
-        """The caller. The document is the same for all hosts, so the tokens of each may read it."""
-        known = (self._tokens, *(self._all_tokens if path == DOCUMENT else ()))
-        return next((caller for tokens in known if (caller := tokens.identify(given)) is not None), None)
 
     async def _known(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller, path = scope.get(CALLER_KEY), scope["path"]

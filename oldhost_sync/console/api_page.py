@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from oldhost_sync.api.access import WATCHERS
 from oldhost_sync.console.page import Adder, Page
-from oldhost_sync.console.paths import PREFIX
+from oldhost_sync.console.paths import DOCS, PREFIX
 
 Json = Mapping[str, Any]
 _ENDS_WELL = HTTPStatus.BAD_REQUEST
@@ -196,6 +196,7 @@ class ApiPage(Page):
 
     def mount(self, add: Adder) -> None:
         add("GET", self.path, self.show, WATCHERS)
+        add("GET", DOCS, self.show)
 
     async def show(self, request: Request) -> Response:
         return self.page(request, "api.html", document=await asyncio.to_thread(self._rendered, request.app))

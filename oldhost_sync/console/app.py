@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -108,7 +109,12 @@ def mount_console(app: FastAPI, dependencies: Dependencies, options: ConsoleOpti
     for page in pages:
         page.mount(add)
     _mount_assets(add, layout)
+    add("GET", "/", partial(_to_console, layout))
     return ConsoleDoor(layout, sign_ins, stream, options.origin, _origin(options.temporal_ui))
+
+
+async def _to_console(layout: Layout) -> Response:
+    return layout.redirect(PREFIX)
 
 
 def _origin(address: str | None) -> str | None:

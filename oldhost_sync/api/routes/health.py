@@ -18,7 +18,7 @@ from fastapi import FastAPI, Response
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import http_limits
-from oldhost_sync.api.access import READERS, WATCHERS, access, adder
+from oldhost_sync.api.access import WATCHERS, access, adder, public
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.error_answers import as_response
 from oldhost_sync.api.problems import Problem, database_away, database_unsuitable, of_store_error
@@ -120,7 +120,7 @@ class HealthRoutes:
             **access(WATCHERS, errors=(405,), responses=page),
         )
         hidden: dict[str, Any] = {"include_in_schema": False, "response_class": Response}
-        app.add_api_route("/openapi.json", document, methods=["GET"], **hidden, **access(READERS))
+        app.add_api_route("/openapi.json", document, methods=["GET"], **hidden, **public())
 
     async def alive(self) -> Health:
         return Health(status="ok")

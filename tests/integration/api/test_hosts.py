@@ -86,14 +86,6 @@ def test_a_token_for_one_host_is_unknown_at_the_others(address: str) -> None:
         assert [each["host"] for each in nora.get(f"/api/hosts/{NORTH}/hosts").json()["hosts"]] == [NORTH]
 
 
-def test_a_token_for_any_host_reads_the_document(address: str) -> None:
-    for name in ("nora", "shop"):
-        with a_client(address, name) as client:
-            assert client.get("/openapi.json").json()["openapi"]
-    with a_client(address, "nobody") as client:
-        assert client.get("/openapi.json").status_code == 401
-
-
 def test_without_a_token_no_host_is_told(address: str) -> None:
     with httpx.Client(base_url=address) as nobody:
         assert nobody.get("/api/hosts").status_code == 401

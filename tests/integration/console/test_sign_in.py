@@ -19,7 +19,7 @@ from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.door import STREAM, THEME
 from oldhost_sync.console.layout import SESSION_COOKIE
-from oldhost_sync.console.paths import ASSETS, LINK, PREFIX, SIGN_IN
+from oldhost_sync.console.paths import ASSETS, DOCS, LINK, PREFIX, SIGN_IN
 from oldhost_sync.console.sign_in_link import offer_link
 from oldhost_sync.roles.api import console_of
 from oldhost_sync.settings import load_settings
@@ -57,6 +57,20 @@ def test_the_cookie_is_for_this_site_alone_and_not_for_scripts(anyone: httpx.Cli
     assert {"HttpOnly", "SameSite=strict", f"Path={PREFIX}"} <= {part.strip() for part in cookie.split(";")}
     assert "Max-Age=43200" in cookie
     assert "Secure" not in cookie
+
+
+def test_the_address_alone_leads_to_the_console(anyone: httpx.Client) -> None:
+    assert anyone.get("/").headers["location"] == PREFIX
+
+
+def test_the_page_of_the_api_is_there_before_one_has_a_token(anyone: httpx.Client, vera: httpx.Client) -> None:
+    def document(page: httpx.Response) -> str:
+        return page.text.partition('<main id="main"')[2].partition("</main>")[0]
+
+    told, signed_in = anyone.get(DOCS), vera.get(f"{PREFIX}/api")
+    assert 'id="changes_create"' in document(told)
+    assert document(told) == document(signed_in)
+    assert "vera" not in told.text
 
 
 def test_behind_tls_the_cookie_goes_by_tls_only(database_url: str, writer: ScriptedWriter) -> None:
