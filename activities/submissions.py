@@ -225,7 +225,7 @@ def _answer(connection: Connection, host: str, recorded: RecordedChange) -> mess
         processed=recorded.outcome is not None,
         nonce=recorded.nonce,
         by_relay=by_relay,
-        outcome=recorded.outcome or "PENDING",
+        outcome=recorded.outcome or messages.WAITING,
         duplicate=recorded.duplicate,
     )
 

@@ -82,7 +82,7 @@ class DirectChanges:
         until_ms = now_ms() + APPLY_NOW_MS
         with self._waiting.for_the_database():
             recorded = await self._record(change, "apply_now", only_class="EMERGENCY")
-        answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
+        answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, messages.WAITING, recorded.nonce)
         if recorded.ref is None or recorded.processed:
             answer.status = recorded.outcome
             return answer

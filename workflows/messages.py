@@ -156,7 +156,7 @@ class ResolveMode(StrEnum):
 class SubmitAnswer:
     """Answer of `submit`, after the change was recorded. `change_id` is 0 while a change waits for its `not_before`.
 
-    `status`: PENDING, SCHEDULED, or the fate of a repeated change that already has one.
+    `status`: WAITING, SCHEDULED, or the fate of a repeated change that already has one.
     """
 
     idempotency_key: str
@@ -168,7 +168,7 @@ class SubmitAnswer:
 class ApplyNowAnswer:
     """Answer of `apply_now`: `nonce` is None while the change is accepted but not yet at OldHost (ask by the key).
 
-    `status`: ACCEPTED or the change's fate. Only APPLIED means that OldHost has it: a rejection may use up a nonce,
+    `status`: WAITING or the change's fate. Only APPLIED means that OldHost has it: a rejection may use up a nonce,
     too. `unconfirmed`: APPLIED, and no answer of OldHost says so.
     """
 
@@ -232,7 +232,7 @@ class Recorded:
 
     `processed`: an idempotent repetition of a change that already has its fate (`nonce`: the one that it used up,
     applied or rejected).
-    `outcome`: PENDING, SCHEDULED, CANCELLED or its fate. `by_relay`: older changes of its entity are not relayed yet;
+    `outcome`: WAITING, SCHEDULED, CANCELLED or its fate. `by_relay`: older changes of its entity are not relayed yet;
     the relay brings it after them. `left`: not recorded, to be tried again; `after_reset`: the run was reset, and
     `recover_submissions` records what it holds.
     """

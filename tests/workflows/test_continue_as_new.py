@@ -204,7 +204,7 @@ async def test_an_apply_now_that_waits_is_answered_and_does_not_hold_up_the_new_
         await writer.until(lambda: writer.world.books.changes)
         began_at_ms = await writer.world.now_ms()
         await renew(writer, WriterPolicy(sweep_ms=200_000))
-        assert (await update.result())["status"] == "ACCEPTED"
+        assert (await update.result())["status"] == "WAITING"
         assert await writer.world.now_ms() - began_at_ms < 25_000
         writer.world.opening_fails = 0
         await writer.skip(60)

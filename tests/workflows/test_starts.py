@@ -93,7 +93,7 @@ async def test_an_update_starts_the_writer_and_is_answered_when_the_change_is_re
             answer = await stage.env.client.execute_update_with_start_workflow(
                 "submit", GOOD | {"idempotency_key": "k"}, start_workflow_operation=operation
             )
-            assert answer == {"idempotency_key": "k", "change_id": 1, "status": "PENDING"}
+            assert answer == {"idempotency_key": "k", "change_id": 1, "status": "WAITING"}
             assert list(world.books.changes) == [1]
         finally:
             await (await operation.workflow_handle()).terminate()

@@ -231,7 +231,7 @@ async def test_apply_now_says_accepted_after_25_seconds(stage: Stage) -> None:
         await writer.skip(24)
         await writer.skip(2)
         answer = await update.result()
-        assert (answer["status"], answer["nonce"]) == ("ACCEPTED", None)
+        assert (answer["status"], answer["nonce"]) == ("WAITING", None)
         assert "not yet applied" in answer["message"]
         assert 25_000 <= await writer.world.now_ms() - began_at_ms < 60_000
 
@@ -272,7 +272,7 @@ async def test_apply_now_in_a_ban_says_so_at_once(stage: Stage) -> None:
         await writer.until(lambda: writer.world.told("ban"))
         began_at_ms = await writer.world.now_ms()
         answer = await writer.handle.execute_update("apply_now", URGENT)
-        assert answer["status"] == "ACCEPTED"
+        assert answer["status"] == "WAITING"
         assert "banned by OldHost" in answer["message"]
         assert await writer.world.now_ms() - began_at_ms < 5_000
 
@@ -323,11 +323,11 @@ async def test_four_wait_for_a_fate_the_fifth_is_told_to_ask_and_operators_get_t
         waiting = [await urgent(writer, f"unit-{number}") for number in range(4)]
         await writer.until_status(lambda status: status["waiting"] == 4)  # recorded: an update is accepted before that
         fifth = await writer.handle.execute_update("apply_now", URGENT | {"entity_id": "five"})
-        assert fifth["status"] == "ACCEPTED"
+        assert fifth["status"] == "WAITING"
         assert "others wait already" in fifth["message"]
         await writer.operate("pause")
         answers = [await update.result() for update in waiting]
-        assert {answer["status"] for answer in answers} == {"ACCEPTED"}
+        assert {answer["status"] for answer in answers} == {"WAITING"}
 
 
 # -------------------------------------------------------------------------------------------------------------- submit
@@ -336,7 +336,7 @@ async def test_four_wait_for_a_fate_the_fifth_is_told_to_ask_and_operators_get_t
 async def test_submit_is_answered_when_the_change_is_recorded(stage: Stage) -> None:
     async with stage.writer() as writer:
         answer = await writer.handle.execute_update("submit", GOOD | {"idempotency_key": "k"})
-        assert answer == {"idempotency_key": "k", "change_id": 1, "status": "PENDING"}
+        assert answer == {"idempotency_key": "k", "change_id": 1, "status": "WAITING"}
         assert writer.world.submissions[0].source == "submit"
         await writer.until(lambda: writer.world.applied_ids == [1])
 

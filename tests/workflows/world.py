@@ -278,7 +278,7 @@ class World:
         recorded.relayed = True
         processed = recorded.outcome is not None
         ref = messages.to_wire(recorded.ref)
-        outcome = recorded.outcome.value if recorded.outcome else "PENDING"
+        outcome = recorded.outcome.value if recorded.outcome else "WAITING"
         return messages.Recorded(
             key, recorded.ref.change_id, ref, processed=processed, nonce=recorded.nonce, outcome=outcome
         )

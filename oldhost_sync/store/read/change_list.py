@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.changes import WAITING, PriorityClass
 from oldhost_sync.store.columns import UtcDateTime, like_pattern
 from oldhost_sync.store.outbox.pending_fates import IDS_MAX, JOIN_PENDING, fate_columns
 from oldhost_sync.store.record import RECORD, described
@@ -125,7 +125,7 @@ _NEXT = text(
 _OUTCOME = "COALESCE(o.outcome, p.outcome)"
 _ROWS = (
     "SELECT o.id AS change_id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.priority_class, "
-    f"o.source, o.created_at AS accepted_at, o.relayed_at, "
+    f"o.source, o.created_at AS accepted_at, "
     f"{fate_columns('outcome', 'processed_at', 'superseded_by', 'error', 'nonce', 'unproven')}, "
     "(SELECT MAX(r.nonce) FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) WHERE r.host = o.host "
     "AND r.change_id = o.id AND r.status IN ('RESERVED', 'SENT')) AS bound "
@@ -203,7 +203,7 @@ class ListedChange:
     event_type: str
     priority_class: str
     source: str = field(metadata=described("Who recorded it"))
-    state: str = field(metadata=described("ACCEPTED, WAITING, IN_FLIGHT, or its fate"))
+    state: str = field(metadata=described("WAITING, IN_FLIGHT, or its fate"))
     outcome: str | None
     accepted_at: datetime
     processed_at: datetime | None
@@ -330,13 +330,13 @@ def _rows(connection: Connection, host: str, wanted: ChangeFilter, ids: Sequence
         bindparam("ids", expanding=True),
         *(bindparam(name, type_=UtcDateTime()) for name in ("accepted_from", "accepted_before") if name in values),
     )
-    shown = statement.columns(accepted_at=UtcDateTime(), relayed_at=UtcDateTime(), processed_at=UtcDateTime())
+    shown = statement.columns(accepted_at=UtcDateTime(), processed_at=UtcDateTime())
     return [_listed(dict(row._mapping)) for row in connection.execute(shown, values)]  # noqa: SLF001 - a row by name
 
 
 def _listed(row: dict[str, Any]) -> ListedChange:
-    relayed_at, bound = row.pop("relayed_at"), row.pop("bound")
-    waits = "IN_FLIGHT" if bound is not None else "ACCEPTED" if relayed_at is None else "WAITING"
+    bound = row.pop("bound")
+    waits = "IN_FLIGHT" if bound is not None else WAITING
     if row["nonce"] is None:
         row["nonce"] = bound
     return ListedChange(state=row["outcome"] or waits, **with_certainty(row))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection, Row
 
-from oldhost_sync.policy.changes import Outcome
+from oldhost_sync.policy.changes import WAITING, Outcome
 from oldhost_sync.policy.plain_text import instant, quantity
 from oldhost_sync.policy.rules.operator_act import Actor
 from oldhost_sync.store.audit import current_pause, record_act
@@ -133,7 +133,7 @@ class Fate:
     priority_class: str | None
     state: str = field(
         metadata=described(
-            "SCHEDULED, CANCELLED, ACCEPTED, WAITING, IN_FLIGHT, or its fate: APPLIED, SUPERSEDED, NO_OP, STALE, "
+            "SCHEDULED, CANCELLED, WAITING, IN_FLIGHT, or its fate: APPLIED, SUPERSEDED, NO_OP, STALE, "
             "DEAD, DISCARDED, WITHDRAWN, REFUSED"
         )
     )
@@ -259,7 +259,7 @@ def _recorded_fate(row: Row[Any]) -> Fate:
     steps = [Step("accepted", row.created_at, f"as {row.priority_class}, by {row.source}")]
     if row.relayed_at is not None:
         steps.append(Step("relayed", row.relayed_at, "the writer holds it"))
-    state = row.outcome or ("ACCEPTED" if row.relayed_at is None else "WAITING")
+    state = row.outcome or WAITING
     certain = {"unconfirmed": unconfirmed(row.outcome, row.unproven), "unsure": unsure(row.outcome, row.unproven)}
     return _view(row, change_id=row.id, state=state, accepted_at=row.created_at, steps=steps, **certain)
 

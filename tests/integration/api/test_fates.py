@@ -103,7 +103,7 @@ def test_a_superseded_change_names_what_replaced_it(shop: httpx.Client, engine: 
 def test_a_change_before_the_relay_says_so(shop: httpx.Client) -> None:
     make(shop, "k")
     found = fate(shop, "k")
-    assert (found["state"], found["waiting_for"]) == ("ACCEPTED", ["the relay to hand it to the writer"])
+    assert (found["state"], found["waiting_for"]) == ("WAITING", ["the relay to hand it to the writer"])
 
 
 def test_a_txn_change_behind_a_rejected_one_waits_for_an_operator(shop: httpx.Client, engine: Engine) -> None:

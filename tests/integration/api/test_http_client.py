@@ -85,7 +85,7 @@ def test_a_change_is_recorded_once_however_often_it_is_submitted(shop: Any) -> N
 
 def test_a_change_without_a_key_gets_one(shop: Any) -> None:
     accepted = shop.submit(*CHANGE)
-    assert shop.fate(accepted.idempotency_key).state == "ACCEPTED"
+    assert shop.fate(accepted.idempotency_key).state == "WAITING"
 
 
 def test_a_key_of_another_change_is_refused_as_that(shop: Any) -> None:

@@ -140,7 +140,7 @@ def test_a_listed_change_says_where_it_is(shop: httpx.Client, vera: httpx.Client
     assert [(each["state"], each["nonce"]) for each in found] == [
         ("IN_FLIGHT", 9),
         ("WAITING", None),
-        ("ACCEPTED", None),
+        ("WAITING", None),
     ]
 
 

@@ -73,7 +73,7 @@ def test_apply_now_answers_at_once_during_a_ban_and_the_emergency_goes_first_aft
     product.wait_for("the breaker", lambda: product.status()["breaker"]["state"] == "OPEN")
 
     answer = apply_now(product, change("U9", "guest_locked_out", door=1))
-    assert (answer["status"], answer["nonce"]) == ("ACCEPTED", None), "it would be APPLIED, had it waited for the ban"
+    assert (answer["status"], answer["nonce"]) == ("WAITING", None), "it would be APPLIED, had it waited for the ban"
     assert "ban" in answer["message"]
     assert len(product.applied()) == 1
     product.wait_for("all fates", lambda: product.all_have_fates(5))
