@@ -1,8 +1,8 @@
 """`make client`: the wheel that applications install, `oldhost-sync-client`, into dist/.
 
 It has what an application imports from `oldhost_sync`, and the modules that this needs: one top-level name, and
-SQLAlchemy as the only package that it depends on (and httpx, if it is to speak HTTP). Its files are the product's own,
-so both may be installed together in one version.
+SQLAlchemy as the only package that it depends on (and httpx, if it is to speak HTTP; pytest, for its test kit). Its
+files are the product's own, so both may be installed together in one version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "oldhost_sync"
 # What applications import: the names of the package itself, which loads their modules when they are used.
 _OF_STORE = ("intake.batch_recorder", "transactions", "autogenerate")
-PUBLIC = (PACKAGE, f"{PACKAGE}.http_client", *(f"{PACKAGE}.store.{name}" for name in _OF_STORE))
+PUBLIC = (PACKAGE, f"{PACKAGE}.http_client", f"{PACKAGE}.testing", *(f"{PACKAGE}.store.{name}" for name in _OF_STORE))
 DATA = (f"{PACKAGE}/py.typed", "LICENSE")
 NEEDS = ("sqlalchemy",)
 

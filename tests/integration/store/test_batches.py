@@ -15,10 +15,19 @@ from oldhost_sync import ChangesRefused, InvalidChange, RecordedChange, UnknownH
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.intake.rules import set_rule
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import HOST, recorded, register, rows, stale_units, wait_until, waiting_for_a_lock
+from tests.integration.store.writing import (
+    HOST,
+    ON_MARIADB,
+    give_rule,
+    recorded,
+    register,
+    rows,
+    stale_units,
+    wait_until,
+    waiting_for_a_lock,
+)
 
 pytestmark = pytest.mark.mariadb
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
@@ -128,6 +137,7 @@ def test_known_keys_get_the_first_answer_and_another_change_is_a_conflict(engine
     assert ids(engine) == ["a", "a", "b"]
 
 
+@ON_MARIADB
 def test_a_batch_that_was_recorded_waits_for_nobody_when_it_is_repeated(engine: Engine) -> None:
     changes = [change("a", key="k1"), change("b", key="k2")]
     first = batch(engine, *changes)
@@ -156,14 +166,14 @@ def test_changes_for_later_are_scheduled_and_are_refused_with_their_entity(engin
 
 
 def test_the_servers_rule_decides_each_class(engine: Engine) -> None:
-    with engine.begin() as connection:
-        set_rule(connection, HOST, "minibar_empty", PriorityClass.LWW)
-        set_rule(connection, HOST, "unit_status_changed", PriorityClass.TXN)
+    give_rule(engine, "minibar_empty", PriorityClass.LWW)
+    give_rule(engine, "unit_status_changed", PriorityClass.TXN)
     kinds = ("minibar_empty", "unit_status_changed", "guest_locked_out", "never_heard_of")
     answers = batch(engine, *[change("a", event_type=kind) for kind in kinds])
     assert [answer.ref.priority_class.value for answer in answers if answer.ref] == ["LWW", "TXN", "EMERGENCY", "TXN"]
 
 
+@ON_MARIADB
 def test_a_batch_waits_for_an_entity_that_another_transaction_holds_and_comes_after_it(engine: Engine) -> None:
     recorded(engine, entity_id="a")
     with engine.connect() as first, ThreadPoolExecutor(1) as threads:
@@ -178,6 +188,7 @@ def test_a_batch_waits_for_an_entity_that_another_transaction_holds_and_comes_af
     assert rows(engine, "SELECT status FROM units WHERE id = 'a'") == [{"status": "second"}]
 
 
+@ON_MARIADB
 def test_a_key_that_is_taken_meanwhile_is_found_by_the_write_and_its_entity_is_left_out_whole(engine: Engine) -> None:
     """The other transaction has written its row, and commits while the batch waits for it."""
     with engine.connect() as other, ThreadPoolExecutor(1) as threads:
@@ -190,6 +201,7 @@ def test_a_key_that_is_taken_meanwhile_is_found_by_the_write_and_its_entity_is_l
     assert [row["id"] for row in rows(engine, "SELECT id FROM units ORDER BY id")] == ["b", "x"]
 
 
+@ON_MARIADB
 def test_a_key_that_is_scheduled_meanwhile_is_found_after_the_write(engine: Engine) -> None:
     with engine.connect() as other, ThreadPoolExecutor(1) as threads:
         record_change(other, host=HOST, **change("x", key="k1", not_before=TOMORROW))
@@ -216,6 +228,7 @@ def test_more_than_the_most_are_refused_at_once(engine: Engine) -> None:
         record_changes(connection, [change("a")] * (limits.BATCH_CHANGES_MAX + 1), host=HOST)
 
 
+@ON_MARIADB
 def test_the_largest_payloads_go_in_several_statements(
     engine: Engine, mariadb_server: PrivateMariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +252,7 @@ def test_the_largest_payloads_go_in_several_statements(
     patient.dispose()
 
 
+@ON_MARIADB
 def test_batches_and_single_changes_of_the_same_entities_at_once_lose_nothing(engine: Engine) -> None:
     def many(writer: int) -> None:
         chance = random.Random(writer)

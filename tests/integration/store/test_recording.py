@@ -13,7 +13,7 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange, TransactionNeeded, UnknownHost
 from oldhost_sync.store.intake.batch_recorder import record_changes
 from oldhost_sync.store.intake.rules import class_of, default_class, rules_of, seed_rules, set_rule
-from tests.integration.store.writing import HOST, change_sql, record, recorded, register, rows
+from tests.integration.store.writing import HOST, ON_MARIADB, change_sql, give_rule, record, recorded, register, rows
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.usefixtures("door")]
 
@@ -113,7 +113,7 @@ def test_same_key_with_another_body_is_a_conflict_and_the_transaction_goes_on(en
 
 def test_a_repeated_change_says_how_far_it_got(engine: Engine) -> None:
     recorded(engine, idempotency_key="k-1")
-    change_sql(engine, "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'APPLIED', nonce = 7")
+    change_sql(engine, "UPDATE outbox_events SET processed_at = CURRENT_TIMESTAMP, outcome = 'APPLIED', nonce = 7")
     again = recorded(engine, idempotency_key="k-1")
     assert (again.outcome, again.nonce) == ("APPLIED", 7)
 
@@ -149,13 +149,9 @@ def test_the_class_comes_from_the_servers_rule(engine: Engine) -> None:
 
 
 def test_a_rule_that_was_changed_holds_from_the_next_change_on(engine: Engine) -> None:
-    with engine.begin() as connection:
-        seed_rules(connection, HOST)
-        set_rule(connection, HOST, "minibar_empty", PriorityClass.LWW)
-        set_rule(connection, HOST, "unit_status_changed", PriorityClass.TXN)
-        seed_rules(connection, HOST)
-        assert class_of(connection, HOST, "unit_status_changed") is PriorityClass.TXN
-        assert rules_of(connection, HOST)["minibar_empty"] is PriorityClass.LWW
+    recorded(engine)
+    give_rule(engine, "minibar_empty", PriorityClass.LWW)
+    give_rule(engine, "unit_status_changed", PriorityClass.TXN)
     for event_type, expected in (("minibar_empty", "LWW"), ("unit_status_changed", "TXN")):
         ref = recorded(engine, event_type=event_type).ref
         assert ref is not None
@@ -164,6 +160,16 @@ def test_a_rule_that_was_changed_holds_from_the_next_change_on(engine: Engine) -
     other = recorded(engine, host="other").ref
     assert other is not None
     assert other.priority_class is default_class("unit_status_changed")
+
+
+@ON_MARIADB
+def test_the_rules_in_force_are_those_that_were_set_and_the_defaults(engine: Engine) -> None:
+    with engine.begin() as connection:
+        set_rule(connection, HOST, "minibar_empty", PriorityClass.LWW)
+        set_rule(connection, HOST, "unit_status_changed", PriorityClass.TXN)
+        seed_rules(connection, HOST)
+        assert class_of(connection, HOST, "unit_status_changed") is PriorityClass.TXN
+        assert rules_of(connection, HOST)["minibar_empty"] is PriorityClass.LWW
 
 
 # ------------------------------------------------------------------------------------------------------------ the order
@@ -183,6 +189,7 @@ def test_trap_19_client_clocks_do_not_decide_the_order(engine: Engine) -> None:
     assert second.accepted_at < future
 
 
+@ON_MARIADB
 def test_accepted_at_is_utc_whatever_zone_the_application_connection_has(engine: Engine) -> None:
     with engine.connect() as connection:
         connection.exec_driver_sql("SET time_zone = '+09:00'")

@@ -8,22 +8,42 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import pytest
 from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
-from oldhost_sync.store.intake.rules import seed_rules
+from oldhost_sync.store.intake.rules import seed_rules, set_rule
 from oldhost_sync.store.retention import Horizon, RetentionDays, horizon_of
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.testing.recorder import Recorder
 
 HOST = "oldhost"
+# For a test of what only a server has: locks, zones, sizes (conftest.py).
+ON_MARIADB = pytest.mark.parametrize("engine", ["mariadb"], indirect=True)
 WAIT_SECONDS_MAX = 20.0
+
+
+# Of the engines that are no MariaDB's.
+RECORDERS: WeakKeyDictionary[Engine, Recorder] = WeakKeyDictionary()
 
 
 def register(engine: Engine, *hosts: str) -> None:
     """As `oldhost-sync migrate` does it for each host it is given."""
     for host in hosts:
-        run_in_transaction(engine, partial(seed_rules, host=host))
+        if engine in RECORDERS:
+            RECORDERS[engine].add_host(host)
+        else:
+            run_in_transaction(engine, partial(seed_rules, host=host))
+
+
+def give_rule(engine: Engine, event_type: str, priority_class: PriorityClass) -> None:
+    if engine in RECORDERS:
+        RECORDERS[engine].set_rule(event_type, priority_class)
+    else:
+        run_in_transaction(engine, lambda connection: set_rule(connection, HOST, event_type, priority_class))
 
 
 # What `record` records with. The fixture `door` puts the stored procedure in its place.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.catalogue import (
     applications,
     certainty,
+    developers,
     doors,
     drivers,
     frames,
@@ -38,4 +39,5 @@ MUTANTS = (
     *processes.MUTANTS,
     *applications.MUTANTS,
     *withdrawal.MUTANTS,
+    *developers.MUTANTS,
 )
