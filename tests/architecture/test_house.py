@@ -104,6 +104,7 @@ def test_product_code_asks_the_environment_only_at_its_edge() -> None:
         "oldhost_sync/environment.py",
         "oldhost_sync/settings.py",
         "oldhost_sync/demo",
+        "oldhost_sync/testing/running_stack.py",  # an application's test run
     )
     product = ("oldhost_sync/", "activities/", "workflows/", "oldhost_simulator/")
     found = [
