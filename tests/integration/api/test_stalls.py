@@ -87,7 +87,7 @@ def test_the_document_is_rendered_once_beside_the_event_loop(
 def test_a_token_that_reads_too_much_is_refused_and_others_are_not(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_limits, "READ_BYTES_PER_SECOND", 1_000)
+    monkeypatch.setattr(http_limits, "READ_BYTES_PER_SECOND", 1)
     monkeypatch.setattr(http_limits, "READ_WAIT_SECONDS_MAX", 0.0)
     with a_client(address, "vera") as vera, a_client(address, "anna") as anna:
         answers = [vera.get("/metrics") for _ in range(3)]

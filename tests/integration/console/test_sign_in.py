@@ -70,7 +70,8 @@ def test_the_page_of_the_api_is_there_before_one_has_a_token(anyone: httpx.Clien
     told, signed_in = anyone.get(DOCS), vera.get(f"{PREFIX}/api")
     assert 'id="changes_create"' in document(told)
     assert document(told) == document(signed_in)
-    assert "vera" not in told.text
+    assert 'class="who-name"' in signed_in.text
+    assert 'class="who-name"' not in told.text
 
 
 def test_behind_tls_the_cookie_goes_by_tls_only(database_url: str, writer: ScriptedWriter) -> None:
