@@ -23,21 +23,24 @@ from tests.integration.store.writing import RECORDERS
 
 __all__ = ["oldhost_sync_recorder"]
 
+# Of these modules the tests that are not marked ON_MARIADB run on both.
 RECORDING = ("test_recording", "test_batches")
-DOORS = {"python": record_change, "procedure": record_by_procedure}
+DOORS: dict[str, writing.Door] = {"python": record_change, "procedure": record_by_procedure}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests of recording that are not marked ON_MARIADB run on both; the stored procedure is MariaDB's only."""
-    is_recording = metafunc.module.__name__.rpartition(".")[2] in RECORDING and "engine" in metafunc.fixturenames
-    marks = metafunc.definition.iter_markers("parametrize")
-    if not is_recording or any(mark.args[0] == "engine" for mark in marks):
-        return
-    if "door" in metafunc.fixturenames:
+    """Where and how a test records, if it does not say so itself. The stored procedure is MariaDB's only."""
+    said = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
+    names = {"engine", "door"} & set(metafunc.fixturenames) - said
+    if metafunc.module.__name__.rpartition(".")[2] not in RECORDING:
+        names -= {"engine"}
+    if names == {"engine", "door"}:
         pairs = [("mariadb", "python"), ("mariadb", "procedure"), ("sqlite", "python")]
         metafunc.parametrize(("engine", "door"), pairs, indirect=True)
-    else:
+    elif "engine" in names:
         metafunc.parametrize("engine", ["mariadb", "sqlite"], indirect=True)
+    elif "door" in names:
+        metafunc.parametrize("door", DOORS, indirect=True)
 
 
 @pytest.fixture
@@ -66,9 +69,8 @@ def recording_in(path: Path, recorder: Recorder) -> Iterator[Engine]:
         engine.dispose()
 
 
-@pytest.fixture(params=DOORS)
+@pytest.fixture
 def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> writing.Door:
     """A test that uses it runs once by each door: what `record` does there, the stored procedure does, too."""
-    chosen: writing.Door = DOORS[request.param]
-    monkeypatch.setattr(writing, "the_door", chosen)
-    return chosen
+    monkeypatch.setattr(writing, "the_door", DOORS[request.param])
+    return DOORS[request.param]
