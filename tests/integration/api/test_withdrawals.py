@@ -35,7 +35,7 @@ def test_what_the_preview_shows_is_withdrawn_and_the_writer_is_told(
     assert (done["withdrawn"], done["left"], done["is_told"]) == (1, False, True)
     ((name, batch),) = writer.told
     assert (name, batch.withdrawn, [ref[0] for ref in batch.refs]) == ("enqueue", [newer], [older])
-    assert [fate(shop, key)["state"] for key in ("k1", "k2", "k3")] == ["ACCEPTED", "WITHDRAWN", "ACCEPTED"]
+    assert [fate(shop, key)["state"] for key in ("k1", "k2", "k3")] == ["WAITING", "WITHDRAWN", "WAITING"]
     assert other
 
 
@@ -83,7 +83,7 @@ def test_a_filter_that_says_nothing_or_something_else_is_refused(
     make(shop, "k1", "rate_changed")
     answer = anna.post("/api/withdrawals", json=body)
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
-    assert fate(shop, "k1")["state"] == "ACCEPTED"
+    assert fate(shop, "k1")["state"] == "WAITING"
 
 
 def test_a_writer_that_is_away_hears_of_it_later(
