@@ -2,7 +2,8 @@
 
 It is what docs/operations.md says of each kind, and the rules of Prometheus.
 
-The first paragraphs of a kind's section, up to what closes it, are the code's; what follows them is written by hand.
+The first paragraphs of a kind's section, up to the next step and its command, are the code's; what follows them is
+written by hand. What closes an alert is shown at the alert.
 """
 
 from __future__ import annotations
@@ -34,8 +35,7 @@ def opening(kind: str) -> str:
         f"### Alert {kind}\n"
         f"{_wrapped(f'*{known.severity.capitalize()}.* {known.meaning}')}\n"
         f"{_wrapped(f'**Do:** {known.next_step}')}"
-        f"{command}\n"
-        f"*Closed when* {known.ends}.\n"
+        f"{command}"
     )
 
 
@@ -55,8 +55,8 @@ def rules() -> str:
 
 
 def _opening_of(kind: str) -> re.Pattern[str]:
-    """From the heading to what closes it."""
-    return re.compile(rf"^### Alert {kind}\n.*?^\*Closed when\*[^\n]*\n", re.MULTILINE | re.DOTALL)
+    """From the heading to the next step and its command. What is written by hand does not begin with a command."""
+    return re.compile(rf"^### Alert {kind}\n.*?^\*\*Do:.*?\n(?=\n)(?:\n {{4}}[^\n]*\n)?", re.MULTILINE | re.DOTALL)
 
 
 def _wrapped(text: str) -> str:
