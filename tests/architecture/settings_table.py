@@ -11,7 +11,7 @@ from oldhost_sync.settings import Settings
 from tests.architecture.project_files import ROOT
 
 PAGE = ROOT / "docs" / "deployment.md"
-HEAD = "| setting | default | meaning |\n|---|---|---|\n"
+HEAD = "|setting|default|meaning|\n|---|---|---|\n"
 
 
 def table() -> str:
@@ -21,7 +21,7 @@ def table() -> str:
 
 def _row(name: str, field: FieldInfo) -> str:
     meaning = (field.description or "").replace("|", "\\|")
-    return f"| `SYNC_{name.upper()}` | {_shown(field.get_default(call_default_factory=True))} | {meaning} |\n"
+    return f"|`SYNC_{name.upper()}`|{_shown(field.get_default(call_default_factory=True))}|{meaning}|\n"
 
 
 def _shown(default: Any) -> str:
