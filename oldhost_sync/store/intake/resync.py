@@ -26,6 +26,7 @@ from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import classes_of
 from oldhost_sync.store.intake.shadow import UNIT, lock_free_entity
 from oldhost_sync.store.ledger.fates import UNKNOWN
+from oldhost_sync.store.ledger.reservation import HAS_NONCE
 
 _COLUMNS = (
     "id, host, property_id, unit_id, operator, reason, created_at, finished_at, after_type, after_id, recorded, "
@@ -82,8 +83,9 @@ _STATE_OF_UNIT = text("SELECT state FROM units WHERE host = :host AND id = :enti
 _STATE = text("SELECT state FROM entities WHERE host = :host AND entity_type = :entity_type AND id = :entity_id")
 _FORGET = text(f"UPDATE applied_states SET payload_hash = :unknown WHERE {_OF_ENTITY} AND event_type = :event_type")
 _RESULTS = text(
-    "SELECT COALESCE(outcome, 'WAITING') AS outcome, COUNT(*) AS changes FROM outbox_events FORCE INDEX (PRIMARY) "
-    "WHERE id BETWEEN :first AND :last AND host = :host AND source = :source GROUP BY outcome"
+    f"SELECT COALESCE(o.outcome, IF({HAS_NONCE}, 'IN_FLIGHT', 'WAITING')) AS state, COUNT(*) AS changes "
+    "FROM outbox_events o FORCE INDEX (PRIMARY) "
+    "WHERE o.id BETWEEN :first AND :last AND o.host = :host AND o.source = :source GROUP BY state"
 )
 
 
@@ -165,12 +167,12 @@ def latest_resyncs(connection: Connection, host: str, limit: int) -> list[Resync
 
 
 def results_of(connection: Connection, resync: Resync) -> dict[str, int]:
-    """How many of its changes have each fate; WAITING: no fate yet."""
+    """How many of its changes are in each state."""
     if resync.first_change_id is None:
         return {}
     values = {"first": resync.first_change_id, "last": resync.last_change_id}
     rows = connection.execute(_RESULTS, values | {"host": resync.host, "source": resync.source})
-    return {row.outcome: int(row.changes) for row in rows}
+    return {row.state: int(row.changes) for row in rows}
 
 
 def has_room(connection: Connection, host: str) -> bool:

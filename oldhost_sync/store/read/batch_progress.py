@@ -9,12 +9,14 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.limits import BATCH_CHANGES_MAX
+from oldhost_sync.store.ledger.reservation import HAS_NONCE
 from oldhost_sync.store.outbox.pending_fates import JOIN_PENDING
 from oldhost_sync.store.record import RECORD, described
 
 # Each key is looked up in its index.
 _STATES = text(
-    "SELECT o.source, COALESCE(p.outcome, o.outcome, 'WAITING') AS state, COUNT(*) AS changes "
+    f"SELECT o.source, COALESCE(p.outcome, o.outcome, IF({HAS_NONCE}, 'IN_FLIGHT', 'WAITING')) AS state, "
+    "COUNT(*) AS changes "
     f"FROM outbox_events o {JOIN_PENDING} WHERE o.host = :host AND o.idempotency_key IN :keys GROUP BY o.source, state"
 ).bindparams(bindparam("keys", expanding=True))
 _SCHEDULED = text(
@@ -22,7 +24,7 @@ _SCHEDULED = text(
     "FROM scheduled_changes WHERE host = :host AND idempotency_key IN :keys AND recorded_at IS NULL "
     "GROUP BY source, state"
 ).bindparams(bindparam("keys", expanding=True))
-_OPEN = frozenset({"WAITING", "SCHEDULED"})
+_OPEN = frozenset({"WAITING", "IN_FLIGHT", "SCHEDULED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class BatchProgress:
     idempotency_key: str
     changes: int = field(metadata=described("How many are recorded"))
     open: int = field(metadata=described("How many of these have no fate yet"))
-    states: dict[str, int] = field(metadata=described("WAITING, SCHEDULED, CANCELLED, or the fate: how many"))
+    states: dict[str, int] = field(
+        metadata=described("SCHEDULED, CANCELLED, WAITING, IN_FLIGHT, or the fate: how many")
+    )
 
 
 def batch_progress(connection: Connection, host: str, key: str) -> list[tuple[str, str, int]]:

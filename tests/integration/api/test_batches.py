@@ -16,6 +16,7 @@ from oldhost_sync.policy.limits import BATCH_CHANGES_MAX
 from oldhost_sync.store import transactions
 from oldhost_sync.store.errors import CommitUncertain
 from tests.integration.api.conftest import a_client
+from tests.integration.api.test_fates import bind
 from tests.integration.api.test_feed import end
 from tests.integration.api.test_writes import DOOR_CODE, count_changes, rows
 
@@ -225,19 +226,19 @@ def test_batches_at_once_of_the_same_units_are_all_recorded_each_in_its_order(ad
 
 
 def test_a_batch_tells_how_far_it_is_but_not_to_others(shop: httpx.Client, kiosk: httpx.Client, engine: Engine) -> None:
-    changes = [change("12B"), change("7A"), change("8C", not_before=LATER), change("9D", "its own")]
+    changes = [change("12B"), change("7A"), change("8C", not_before=LATER), change("9D", "its own"), change("1A")]
     post(shop, *changes, headers={"Idempotency-Key": "night/7"})
+    of_key = "SELECT id FROM outbox_events WHERE idempotency_key = :key"
     with engine.begin() as connection:
-        first = connection.execute(
-            text("SELECT id FROM outbox_events WHERE idempotency_key = 'night/7:0'")
-        ).scalar_one()
+        first, last = (connection.execute(text(of_key), {"key": f"night/7:{n}"}).scalar_one() for n in (0, 4))
         end(connection, first)
+    bind(engine, last, "night/7:4", 501, "SENT")
     told = shop.get("/api/batches/night/7")
     assert told.json() == {
         "idempotency_key": "night/7",
-        "changes": 3,
-        "open": 2,
-        "states": {"APPLIED": 1, "SCHEDULED": 1, "WAITING": 1},
+        "changes": 4,
+        "open": 3,
+        "states": {"APPLIED": 1, "IN_FLIGHT": 1, "SCHEDULED": 1, "WAITING": 1},
     }
     assert kiosk.get("/api/batches/night/7").status_code == 404
     assert shop.get("/api/batches/night").status_code == 404
