@@ -8,7 +8,7 @@ from django.http import HttpRequest, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import path
 
-from oldhost_sync import record_change
+from oldhost_sync import InvalidChange, record_change
 from oldhost_sync.http_client import SyncClient
 
 
@@ -25,12 +25,15 @@ class Booking(models.Model):
 
 def book(request: HttpRequest) -> JsonResponse:
     given = json.loads(request.body)
-    with transaction.atomic():  # the booking and its change, both or neither
-        booking = Booking.objects.create(unit=given["unit"], guest=given["guest"])
-        record_change(
-            connection, schema="oldhost_sync", host="oldhost", entity_type="unit", entity_id=booking.unit,
-            event_type="booking_created", payload={"booking": booking.pk}, idempotency_key=f"booking-{booking.pk}",
-        )  # fmt: skip
+    try:
+        with transaction.atomic():  # the booking and its change, both or neither
+            booking = Booking.objects.create(unit=given["unit"], guest=given["guest"])
+            record_change(
+                connection, schema="oldhost_sync", host="oldhost", entity_type="unit", entity_id=booking.unit,
+                event_type="booking_created", payload={"booking": booking.pk}, idempotency_key=f"booking-{booking.pk}",
+            )  # fmt: skip
+    except InvalidChange as error:
+        return JsonResponse({"detail": str(error)}, status=422)
     return JsonResponse({"id": booking.pk}, status=201)
 
 

@@ -3,12 +3,13 @@
 import os
 from typing import Any
 
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from sqlalchemy import Column, Integer, MetaData, String, Table, create_engine, insert, select
 from sqlalchemy.engine import Engine
 
-from oldhost_sync import record_change
+from oldhost_sync import InvalidChange, record_change
 from oldhost_sync.http_client import SyncClient
 
 metadata = MetaData()
@@ -49,6 +50,10 @@ def create_app(engine: Engine, sync: SyncClient) -> FastAPI:
         if row is None:
             raise HTTPException(404, "There is no such booking.")
         return {**row._asdict(), "oldhost": sync.wait(f"booking-{number}", seconds=wait).state}
+
+    @app.exception_handler(InvalidChange)
+    def refuse(_: Request, error: InvalidChange) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 422)
 
     return app
 

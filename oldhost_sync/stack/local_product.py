@@ -126,7 +126,7 @@ def for_another_shell(stack: Stack) -> Text:
     }
     environment |= {f"{role.upper()}_TOKEN": token for role, token in stack.tokens.items()}
     if stack.addresses.example is not None:
-        environment["EXAMPLE_URL"] = stack.addresses.example
+        environment |= {"EXAMPLE_URL": stack.addresses.example, **stack.addresses.example_environment}
     path = shlex.quote(str(stack.folder.write_environment(environment)))
     activate = Path(sys.prefix, "bin", "activate")
     commands = [f"set -a; . {path}; set +a", "oldhost-sync status"]

@@ -61,6 +61,8 @@ class Addresses:
     oldhost_admin: str | None = None
     api: str = ""
     example: str | None = None
+    # What the example reads from its environment, also for a copy of it.
+    example_environment: dict[str, str] = field(default_factory=dict, repr=False)
     metrics: list[str] = field(default_factory=list)
     sdk_metrics: list[str] = field(default_factory=list)
 
@@ -257,17 +259,17 @@ class Stack:
         if not (self.plan.example and is_possible and EXAMPLE.exists()):
             return
         port = pick_port(0, "the example application")
-        environment = {
-            **self.environment,
+        given = {
             "BOOKINGS_DATABASE_URL": self.own_database("bookings"),
             "BOOKINGS_SYNC_URL": self.addresses.api,
             "BOOKINGS_SYNC_TOKEN": self.tokens[Role.APP],
         }
+        environment = {**self.environment, **given}
         argv = module("uvicorn", "bookings:running", "--factory", f"--app-dir={EXAMPLE}", f"--port={port}")
         argv.append("--log-level=warning")
         child = ForkedChild("example", argv, self.folder.log("example"), environment, ended=self.ended)
         self._adopt(child, restart=True)
-        self.addresses.example = f"http://127.0.0.1:{port}"
+        self.addresses.example, self.addresses.example_environment = f"http://127.0.0.1:{port}", given
 
     def _starter(self) -> Child:
         """Starts the writer as a user would, so that the writer can be queried before the first change."""
