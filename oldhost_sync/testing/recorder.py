@@ -1,8 +1,8 @@
 """What an application records in its tests, without a server: `record_change` and `record_changes` on SQLite.
 
 They run as they are, in the transaction of the connection that they are given: of SQLAlchemy, of Django, or of
-`sqlite3`. Our tables are made in its database when it is first used. There is no writer and no OldHost: `settle` and
-`reject` say how changes end.
+`sqlite3`. Our tables are made in its database when it is first used. There is no writer and no OldHost: `settle`,
+`reject` and `withdraw` say how changes end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from oldhost_sync.policy.changes import WAITING, Outcome, PriorityClass
 from oldhost_sync.store import callers_connection
 from oldhost_sync.store.callers_connection import Statements
 from oldhost_sync.store.intake.rules import DEFAULT_RULES
-from oldhost_sync.store.intake.shadow import shadow_of
+from oldhost_sync.store.intake.shadow import clear_shadow, shadow_of, write_shadow
+from oldhost_sync.store.intake.validation import accept
 from oldhost_sync.testing.sqlite_statements import TABLES, SqliteStatements, create
 
 if TYPE_CHECKING:
@@ -166,11 +167,17 @@ class Recorder:
         """OldHost rejects a waiting change: it is a dead letter. Raises LookupError if there is none with that key."""
         with self._opened(connection) as statements:
             changes = _changes(statements, host)
-            for each in changes:
-                if each.idempotency_key == idempotency_key and each.outcome is None:
-                    nonce = max(other.nonce or 0 for other in changes) + 1
-                    return _end(statements, each, Outcome.DEAD, nonce=nonce, error=reason)
-        raise LookupError(f"no change waits that has the key {idempotency_key}")
+            nonce = max((each.nonce or 0 for each in changes), default=0) + 1
+            _end(statements, _waiting(changes, idempotency_key), Outcome.DEAD, nonce=nonce, error=reason)
+
+    def withdraw(self, idempotency_key: str, connection: object = None, *, host: str = _FIRST_HOST) -> None:
+        """An operator takes a waiting change back: all is as if it had never come. Raises LookupError, too."""
+        with self._opened(connection) as statements:
+            changes = _changes(statements, host)
+            taken = _waiting(changes, idempotency_key)
+            _end(statements, taken, Outcome.WITHDRAWN)
+            left = [each for each in changes if each != taken and each.outcome != Outcome.WITHDRAWN]
+            _show_newest(statements, host, taken.key, left)
 
     def transport(self) -> httpx.MockTransport:
         """For a `SyncClient` or an `AsyncSyncClient`, as its `transport`: it tells the fates of recorded changes."""
@@ -259,6 +266,27 @@ class Recorder:
 def _changes(statements: Statements | None, host: str) -> list[StoredChange]:
     rows = [] if statements is None else statements.exec_driver_sql(_CHANGES, (host,)).all()
     return [StoredChange(**row._asdict() | {"payload": json.loads(row.payload)}) for row in rows]
+
+
+def _waiting(changes: list[StoredChange], idempotency_key: str) -> StoredChange:
+    for each in changes:
+        if each.idempotency_key == idempotency_key and each.outcome is None:
+            return each
+    raise LookupError(f"no change waits that has the key {idempotency_key}")
+
+
+def _show_newest(
+    statements: Statements | None, host: str, key: tuple[str, str, str], changes: list[StoredChange]
+) -> None:
+    """The state that is shown of a key is the newest of `changes`."""
+    assert statements is not None
+    entity_type, entity_id, event_type = key
+    newest = max((each.change_id for each in changes if each.key[:2] == (entity_type, entity_id)), default=None)
+    clear_shadow(statements, host, (entity_type, entity_id), event_type, newest)
+    shown = next((each for each in reversed(changes) if each.key == key), None)
+    if shown is not None and newest is not None:
+        again = accept(host, *key, shown.payload, shown.idempotency_key, None, None, shown.source)
+        write_shadow(statements, again, newest)
 
 
 def _end(

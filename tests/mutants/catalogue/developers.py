@@ -39,6 +39,11 @@ MUTANTS = (
         levels=(TEST_KIT,),
     ),
     Mutant(
+        "a withdrawn change stays in the state that a test reads",
+        (Patch(RECORDER, "            _show_newest(statements, host, taken.key, left)\n", ""),),
+        levels=(TEST_KIT,),
+    ),
+    Mutant(
         "the document needs a token",
         (Patch("oldhost_sync/api/routes/health.py", "**hidden, **public())", "**hidden, **access(WATCHERS))"),),
         levels=(DOORS_OF_PAGES,),

@@ -233,6 +233,19 @@ def test_a_txn_change_waits_behind_a_dead_one_of_its_entity(recorder: Recorder, 
         recorder.reject("k", "twice")
 
 
+def test_a_withdrawn_change_is_as_if_it_had_never_come(recorder: Recorder, engine: Engine) -> None:
+    record(engine, {"idempotency_key": "k1"}, {"idempotency_key": "k2", "payload": {"status": "Dirty"}})
+    recorder.withdraw("k2")
+    assert recorder.state("unit", "a") == {CHANGE["event_type"]: CHANGE["payload"]}
+    recorder.settle()
+    assert [each.outcome for each in recorder.changes()] == ["APPLIED", "WITHDRAWN"]
+    record(engine, {"entity_id": "b", "idempotency_key": "k3"})
+    recorder.withdraw("k3")
+    assert (recorder.state("unit", "b"), recorder.sync_status("unit", "b")) == ({}, "SYNCED")
+    with pytest.raises(LookupError):
+        recorder.withdraw("k1")
+
+
 def test_a_repeated_key_says_how_far_its_change_got(recorder: Recorder, engine: Engine) -> None:
     record(engine, {"idempotency_key": "k"})
     recorder.settle()
