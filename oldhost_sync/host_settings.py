@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -14,6 +15,7 @@ from oldhost_sync.driver_choice import HTTP, driver_named
 from oldhost_sync.drivers.contract import Driver, InvalidOptions
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import parse_address, parse_proxy
+from oldhost_sync.policy.rules.quiet_hours import QuietHours, duration, time_of_day
 from oldhost_sync.policy.tuning import Promises
 
 # The longest time from marking a row SENT to writing its request; after that it is not written any more.
@@ -55,6 +57,8 @@ class HostSettings(BaseModel):
     sign_key_file: Path | None = None
     # LWW event types whose operations may be sent twice, if nobody can say whether the host took them.
     resend_types: list[str] = Field(default_factory=list)
+    # When each day it is sent nothing: from, for and zone of each.
+    quiet: list[dict[str, str]] = Field(default_factory=list)
     driver: str = HTTP
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
     mapping_file: Path | None
@@ -87,6 +91,17 @@ class HostSettings(BaseModel):
         if value is not None:
             parse_proxy(value)
         return value
+
+    @field_validator("quiet")
+    @classmethod
+    def check_quiet(cls, value: list[dict[str, str]]) -> list[dict[str, str]]:
+        for each in value:
+            _quiet_hours(each)
+        return value
+
+    @property
+    def quiet_hours(self) -> tuple[QuietHours, ...]:
+        return tuple(map(_quiet_hours, self.quiet))
 
     def made_driver(self) -> Driver:
         """Raises InvalidOptions, and ValueError where there is no such driver."""
@@ -161,6 +176,16 @@ class HostSettings(BaseModel):
         if of_tls and self.url is not None and not parse_address(self.url).tls:
             files = " and ".join(map(named, of_tls))
             yield of_tls, f"{files} {'need' if of_tls[1:] else 'needs'} {named('url')} to begin with https:// or tls://"
+
+
+def _quiet_hours(given: dict[str, str]) -> QuietHours:
+    if given.keys() != {"from", "for", "zone"}:
+        raise ValueError("each has from, for and zone")
+    try:
+        zone = ZoneInfo(given["zone"])
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("zone is the name of a time zone such as Europe/Berlin") from None
+    return QuietHours(time_of_day(given["from"]), duration(given["for"]), zone)
 
 
 # How a host lets us in; each of its own.

@@ -27,11 +27,13 @@ from oldhost_sync.relay.duty import Duty, DutyLoop, RelayPace
 from oldhost_sync.relay.fates import FateTracer, FateWriter
 from oldhost_sync.relay.host_relay import CONNECTIONS, LOOKS, HostRelay, SharedPolls, relay_transactions
 from oldhost_sync.relay.host_watch import HostChecks, HostWatch, LoadRecorder
+from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.promises import ClockDifference, PromiseWatch
+from oldhost_sync.relay.quiet_hours import QuietHoursKeeper
 from oldhost_sync.relay.relay_health import FailingRelays, ReadinessCheck, UnservedHosts
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
-from oldhost_sync.relay.writers import TemporalWriters
+from oldhost_sync.relay.writers import CALL_SECONDS_MAX, TemporalWriters
 from oldhost_sync.roles.process import collect_only_what_comes, share_among_threads, stop_signals
 from oldhost_sync.secret_keys import encryption_keys
 from oldhost_sync.settings import Settings
@@ -40,6 +42,7 @@ from oldhost_sync.store.errors import AccessRefused, DatabaseUnavailable, Transa
 from oldhost_sync.store.retention import RetentionDays
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
 from oldhost_sync.temporal import client as temporal
+from oldhost_sync.temporal.writer_client import WriterClient
 from oldhost_sync.traces.tracer import Tracer, role_tracer
 
 logger = logging.getLogger(__name__)
@@ -132,6 +135,7 @@ async def _relay(
         FailingRelays(transactions["alerts"], relays, watchdog.troubles, conditions),
         ConditionKeeper(transactions["alerts"], conditions),
         ReadinessCheck(relays, watchdog, readiness, needs),
+        quiet_hours_keeper(settings, transactions["watch"], leaderships, writers),
         *([FateTracer(transactions["figures"], leaderships, owner, tracer)] if tracer else []),
     )
     loop_of = partial(
@@ -145,6 +149,14 @@ async def _relay(
             tasks.create_task(relay.run(stop))
         for watch in watches:
             tasks.create_task(loop_of(watch).run(stop))
+
+
+def quiet_hours_keeper(
+    settings: Settings, transactions: Transactions, leaderships: Mapping[str, Leadership], writers: TemporalWriters
+) -> QuietHoursKeeper:
+    hours = {host: hours for host in leaderships if (hours := settings.of_host(host).quiet_hours)}
+    clients = {host: WriterClient(host, CALL_SECONDS_MAX, CALL_SECONDS_MAX, writers.connected) for host in hours}
+    return QuietHoursKeeper(transactions, leaderships, clients, writers, hours)
 
 
 def host_relays(

@@ -66,6 +66,7 @@ PACKETS = _tests(
 )
 ACCOUNT = _tests("real MariaDB, its account", "tests/integration/store/test_account.py")
 OUTBOX = _tests("real MariaDB, outbox", "tests/integration/store/test_recording.py")
+QUIET_HOURS = _tests("real MariaDB, quiet hours", "tests/integration/relay/test_quiet_hours.py")
 RELAY_ROUNDS = _tests("real MariaDB, relay", "tests/integration/relay/test_rounds.py")
 UNSERVED_HOSTS = _tests("real MariaDB, hosts without a relay", "tests/integration/relay/test_unserved_hosts.py")
 FAILING_RELAYS = _tests("real MariaDB, a relay that fails", "tests/integration/relay/test_failing_relays.py")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from datetime import time, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -16,6 +18,7 @@ from oldhost_sync.hosts_file import HOSTS_MAX
 from oldhost_sync.oldhost.access import Access
 from oldhost_sync.oldhost.address import parse_proxy
 from oldhost_sync.policy.rules.conditions import Conditions
+from oldhost_sync.policy.rules.quiet_hours import QuietHours
 from oldhost_sync.policy.tuning import Promises
 from oldhost_sync.relay.host_relay import relay_transactions
 from oldhost_sync.relay.writers import TemporalWriters
@@ -106,6 +109,31 @@ def test_only_hosts_with_an_address_are_served(load: Load) -> None:
     with pytest.raises(SettingsError, match=r"SYNC_OLDHOST_URL is not set, .* SYNC_HOST \(oldhost\)"):
         load(TWO, oldhost_url=None).hosts()
     assert load(TWO).of_host("elsewhere").url is None
+
+
+def test_a_host_has_quiet_hours(load: Load) -> None:
+    settings = load(TWO + '[[hosts.south.quiet]]\nfrom = "02:00"\nfor = "40m"\nzone = "Europe/Berlin"\n')
+    (hours,) = settings.of_host("south").quiet_hours
+    assert hours == QuietHours(time(2), timedelta(minutes=40), ZoneInfo("Europe/Berlin"))
+    assert settings.of_host("north").quiet_hours == ()
+
+
+@pytest.mark.parametrize(
+    ("quiet", "why"),
+    [
+        ('{ from = "02:00", for = "40m" }', "each has from, for and zone"),
+        ('{ from = "02:00", for = "40m", zone = "UTC", on = "Monday" }', "each has from, for and zone"),
+        ('{ from = "2 am", for = "40m", zone = "UTC" }', "from is a time of day such as 02:00"),
+        ('{ from = "02:00", for = "2d", zone = "UTC" }', "for is a duration of up to 12h, such as 40m or 2h"),
+        *(
+            (f'{{ from = "02:00", for = "40m", zone = "{zone}" }}', "zone is the name of a time zone")
+            for zone in ("Europe/Berlim", "../etc/passwd", "", "Europe")
+        ),
+    ],
+)
+def test_quiet_hours_that_mean_nothing_are_refused(told: Callable[..., list[str]], quiet: str, why: str) -> None:
+    (mistake,) = told(f'[hosts.south]\nurl = "http://s:1"\nquiet = [{quiet}]\n')
+    assert mistake.startswith(f"hosts.toml, line 3: hosts.south.quiet: {why}")
 
 
 def test_every_mistake_is_told_at_once_with_its_line_and_key(told: Callable[..., list[str]]) -> None:

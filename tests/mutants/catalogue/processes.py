@@ -14,6 +14,7 @@ from tests.mutants.levels import (
     LEASES,
     LEAVING,
     NO_RELAY,
+    QUIET_HOURS,
     RELAY_ROUNDS,
     RELEASES,
     RESETS,
@@ -22,12 +23,14 @@ from tests.mutants.levels import (
     STACK,
     STALLED,
     STARTS,
+    UNIT,
     UNSERVED_HOSTS,
     WATCHES,
 )
 from tests.mutants.mutant import Mutant, Patch
 
 WRITER_HEALTH = "oldhost_sync/temporal/writer_health.py"
+KEEPER = "oldhost_sync/relay/quiet_hours.py"
 RELEASE_WATCH = "oldhost_sync/worker/release_watch.py"
 
 MUTANTS = (
@@ -226,5 +229,20 @@ MUTANTS = (
         "the lists of a new run are numbered by the clock alone",
         (Patch("oldhost_sync/policy/machine/conditions.py", "            sequence=max(self._last.sequence, sequence),\n", "            sequence=self._last.sequence,\n"),),
         levels=(STARTS,),
+    ),
+    Mutant(
+        "a time that the clock shows twice is quiet once",
+        (Patch("oldhost_sync/policy/rules/quiet_hours.py", "for fold in (0, 1)]", "for fold in (0,)]"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "quiet hours that an operator has ended begin again",
+        (Patch(KEEPER, "return any((act.operator, act.reason) == (NAME, reason) for act in acts)", "return False"),),
+        levels=(QUIET_HOURS,),
+    ),
+    Mutant(
+        "quiet hours are asked for during another pause",
+        (Patch(KEEPER, "    if current_pause(connection, host) is not None:\n        return True\n", ""),),
+        levels=(QUIET_HOURS,),
     ),
 )  # fmt: skip
