@@ -20,6 +20,7 @@ from oldhost_sync.api.refused_writes import LastRefusal, RefusedWrites
 from oldhost_sync.api.telemetry import RequestMetrics
 from oldhost_sync.api.writer_link import WriterLink
 from oldhost_sync.api.writes import GroupCommit
+from oldhost_sync.policy.rules.quiet_hours import QuietHours
 from oldhost_sync.policy.rules.quota import Quotas
 from oldhost_sync.policy.tuning import WriterPolicy
 from oldhost_sync.settings import name_in_environment
@@ -54,7 +55,7 @@ class BookCount:
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """`clock`: seconds of a monotonic clock, for short-lived caches. `policies`: by host, its writer's policy from the
-    settings. `called`: what people set for a host's field.
+    settings; `quiet_hours`: the same. `called`: what people set for a host's field.
 
     `quotas` holds each token to the limits of `of_each_token`. The dependencies of all hosts of a process share the
     database's connections, the tracer and the last refusal.
@@ -68,6 +69,7 @@ class Dependencies:
     refused: RefusedSignIns = field(default_factory=RefusedSignIns)
     clock: Callable[[], float] = time.monotonic
     policies: Callable[[str], WriterPolicy] = lambda _: WriterPolicy()
+    quiet_hours: Callable[[str], Sequence[QuietHours]] = lambda _: ()
     called: Callable[[str, str], str] = lambda _, field: name_in_environment(field)
     tracer: Tracer | None = None
     of_each_token: Quotas = field(default_factory=Quotas)
@@ -88,7 +90,9 @@ class Dependencies:
         object.__setattr__(self, "quotas", QuotaKeeper(self.host, self.of_each_token, separate, self.clock))
         object.__setattr__(self, "refused_writes", RefusedWrites(self.host, separate, self.clock))
         object.__setattr__(self, "commits", GroupCommit(self.database))
-        expected = ExpectedArrivals(self.writer.query, lambda: self.policy.promises, self.clock)
+        expected = ExpectedArrivals(
+            self.writer.query, lambda: self.policy.promises, self.clock, partial(self.quiet_hours, self.host)
+        )
         object.__setattr__(self, "expected", expected)
         newest = partial(separate.run, partial(change_feed.newest_number, host=self.host))
         object.__setattr__(self, "streams", FateStreams(newest, self.clock))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from oldhost_sync.api import http_limits
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.forecast.outlook import RELAY_MS, Outlook
+from oldhost_sync.policy.rules.quiet_hours import QuietHours, with_quiet_hours
 from oldhost_sync.policy.tuning import Promises
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 
@@ -24,14 +25,21 @@ Since = dict[PriorityClass, dict[str, int]]
 
 
 class ExpectedArrivals:
-    """Of one host. `ask`: the writer's query; `clock`: monotonic seconds."""
+    """Of one host. `ask`: the writer's query; `clock`: monotonic seconds. Quiet hours that have begun are a pause,
+    which the writer knows; those to come are added here.
+    """
 
     def __init__(
-        self, ask: Callable[[str], Awaitable[Any]], promises: Callable[[], Promises], clock: Callable[[], float]
+        self,
+        ask: Callable[[str], Awaitable[Any]],
+        promises: Callable[[], Promises],
+        clock: Callable[[], float],
+        quiet_hours: Callable[[], Sequence[QuietHours]] = tuple,
     ) -> None:
         self._ask = ask
         self._promises = promises
         self._clock = clock
+        self._quiet_hours = quiet_hours
         self._outlook: Outlook | None = None
         self._at = self._next_at = -math.inf
         self._asking: asyncio.Task[None] | None = None
@@ -55,11 +63,12 @@ class ExpectedArrivals:
             return {"expected_at": None, "keeps_promise": None}
         age_ms = 1000 * (at - self._at)
         expected_ms = self._outlook.expected_ms(ref.priority_class, ref.property_id, age_ms, self._since)
+        takes = with_quiet_hours(self._quiet_hours(), change.accepted_at, timedelta(milliseconds=expected_ms))
         self._recorded.append((at, ref))
         self._count(ref)
         return {
-            "expected_at": _text(change.accepted_at + timedelta(milliseconds=expected_ms)),
-            "keeps_promise": expected_ms <= self._promises().of(ref.priority_class),
+            "expected_at": _text(change.accepted_at + takes),
+            "keeps_promise": takes <= timedelta(milliseconds=self._promises().of(ref.priority_class)),
         }
 
     def _is_recent(self) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import NamedTuple
 
 # Longer ones would leave too little of the day for what was promised within it.
 LASTS_MAX = timedelta(hours=12)
+# What takes longer is not expected to the hour.
+DAYS_AHEAD = 7
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 _DURATION = re.compile(r"(\d{1,3})([mh])")
 
@@ -31,9 +33,12 @@ class QuietHours:
 
     def window_at(self, now: datetime) -> Window | None:
         """The window that `now` (aware) is in."""
+        return next((each for each in self.windows(now, 1) if each.begin <= now < each.end), None)
+
+    def windows(self, now: datetime, days: int) -> Iterator[Window]:
+        """Those of so many days after `now`, and of the day before."""
         today = now.astimezone(self.zone).date()
-        windows = (self._of(datetime.combine(today - timedelta(days), self.start)) for days in (-1, 0, 1))
-        return next((each for each in windows if each.begin <= now < each.end), None)
+        return (self._of(datetime.combine(today + timedelta(day), self.start)) for day in range(-1, days + 1))
 
     def _of(self, local: datetime) -> Window:
         """A time that the clock skips or shows twice is taken for both that it may mean: it is quiet during either."""
@@ -41,10 +46,20 @@ class QuietHours:
         return Window(min(readings), max(readings) + self.lasts)
 
 
-def window_at(hours: Iterable[QuietHours], now: datetime) -> Window | None:
+def window_at(hours: Sequence[QuietHours], now: datetime) -> Window | None:
     """The window that `now` is in; of several the one that ends last."""
     windows = filter(None, (each.window_at(now) for each in hours))
     return max(windows, key=lambda window: window.end, default=None)
+
+
+def with_quiet_hours(hours: Sequence[QuietHours], now: datetime, span: timedelta) -> timedelta:
+    """How long it takes what would take `span` from `now` on, when nothing is done in windows that begin meanwhile."""
+    ended = now
+    for begin, end in sorted(window for each in hours for window in each.windows(now, DAYS_AHEAD)):
+        if now < begin < now + span:
+            span += max(timedelta(), end - max(begin, ended))
+            ended = max(ended, end)
+    return span
 
 
 def time_of_day(text: str) -> time:

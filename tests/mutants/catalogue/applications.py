@@ -54,6 +54,17 @@ MUTANTS = (
         levels=(UNIT,),
     ),
     Mutant(
+        "a change is expected in the midst of quiet hours",
+        (
+            Patch(
+                EXPECTED_ARRIVAL,
+                "_text(change.accepted_at + takes)",
+                "_text(change.accepted_at + timedelta(milliseconds=expected_ms))",
+            ),
+        ),
+        levels=(EXPECTED,),
+    ),
+    Mutant(
         "a stream has the fates of other applications",
         (Patch(EVENTS, ' if may_see(caller, row.pop("source"))]', ' if row.pop("source")]'),),
         levels=(FATE_STREAMS,),

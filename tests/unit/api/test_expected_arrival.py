@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from oldhost_sync.api.expected_arrival import ExpectedArrivals
 from oldhost_sync.api.problems import unavailable
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.forecast.outlook import DISPATCH_MS, RELAY_MS, LaneOutlook, Outlook
+from oldhost_sync.policy.rules.quiet_hours import QuietHours
 from oldhost_sync.policy.tuning import Promises
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 
@@ -104,6 +105,15 @@ async def test_a_ban_is_part_of_it() -> None:
     banned = Outlook(400.0, 900_000, 900_000, 0, 0, 1.0, 120_000, 0, EMPTY, EMPTY)
     answer = await write(Writer(banned).arrivals(), recorded(1, PriorityClass.EMERGENCY))
     assert in_ms(answer) >= 900_000
+    assert answer["keeps_promise"] is False
+
+
+async def test_quiet_hours_to_come_are_part_of_it() -> None:
+    soon = QuietHours(time(12, 0), timedelta(hours=5), timezone(timedelta(seconds=-10)))
+    writer = Writer()
+    arrivals = ExpectedArrivals(writer.ask, Promises, lambda: writer.now, lambda: [soon])
+    answer = await write(arrivals, recorded(1))
+    assert in_ms(answer) == 40_400 + 5 * 3_600_000
     assert answer["keeps_promise"] is False
 
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from oldhost_sync.policy.rules.quiet_hours import QuietHours, duration, time_of_day, window_at
+from oldhost_sync.policy.rules.quiet_hours import QuietHours, duration, time_of_day, window_at, with_quiet_hours
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -52,6 +52,43 @@ def test_of_several_windows_the_one_that_ends_last_counts() -> None:
     window = window_at(both, datetime(2027, 1, 15, 1, 35, tzinfo=UTC))
     assert window is not None
     assert window.end == datetime(2027, 1, 15, 3, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("begins", "minutes", "takes"),
+    [
+        ("00:00", 30, 30),
+        ("00:00", 60, 60),
+        ("00:00", 61, 101),
+        ("00:00", 24 * 60, 24 * 60 + 40),
+        ("00:00", 24 * 60 + 21, 24 * 60 + 101),
+        ("01:00", 30, 30),
+        ("01:10", 60, 60),
+    ],
+    ids=[
+        "before",
+        "up to it",
+        "into it",
+        "beyond it",
+        "into the next one's by the first",
+        "begun",
+        "in the midst of it",
+    ],
+)
+def test_what_meets_quiet_hours_takes_longer_by_them(begins: str, minutes: int, takes: int) -> None:
+    now = datetime.fromisoformat(f"2027-01-15T{begins}").replace(tzinfo=UTC)
+    assert with_quiet_hours([quiet("02:00", "40m")], now, timedelta(minutes=minutes)) == timedelta(minutes=takes)
+
+
+def test_windows_that_overlap_are_waited_for_once() -> None:
+    hours = [quiet("02:00", "40m"), quiet("02:30", "40m"), quiet("02:10", "10m")]
+    now = datetime(2027, 1, 15, tzinfo=UTC)
+    assert with_quiet_hours(hours, now, timedelta(minutes=61)) == timedelta(minutes=131)
+
+
+def test_a_host_that_is_quiet_all_day_is_waited_for_a_week() -> None:
+    hours = [quiet("00:00", "12h"), quiet("12:00", "12h")]
+    assert timedelta(7) < with_quiet_hours(hours, datetime(2027, 1, 15, tzinfo=UTC), timedelta(days=1)) < timedelta(9)
 
 
 @pytest.mark.parametrize("text", ["24:00", "2:00", "02:60", "02:00:00", ""])
