@@ -53,7 +53,7 @@ def build(settings: Settings) -> Dependencies:
         database=Database(engine, hosts=len(hosts)),
         writer=writers[settings.host],
         policies=temporal.writer_policies(settings),
-        quiet_hours=lambda host: settings.of_host(host).quiet_hours,
+        quiet_hours={host: settings.of_host(host).quiet_hours for host in hosts}.__getitem__,
         called=settings.called,
         tracer=role_tracer(settings, "api"),
         of_each_token=Quotas(settings.quota_requests, settings.quota_changes, settings.quota_emergencies),

@@ -23,7 +23,7 @@ from oldhost_sync.policy.tuning import Promises
 from oldhost_sync.relay.host_relay import relay_transactions
 from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.roles import api, worker
-from oldhost_sync.roles.relay import host_relays
+from oldhost_sync.roles.relay import host_relays, quiet_hours_keeper
 from oldhost_sync.settings import Settings, SettingsError, load_settings
 from oldhost_sync.temporal.client import writer_policies, writer_policy
 from oldhost_sync.watched_file import FILE_BYTES_MAX
@@ -330,6 +330,18 @@ def test_the_api_plans_with_each_hosts_own_policy(load: Load) -> None:
     assert home.policies("north").debounce_ms == 5_000
     assert home.policy == writer_policy(settings.of_host("oldhost"))
     assert api.of_other(home, "north").planner.policy.debounce_ms == 5_000
+
+
+def test_the_relay_and_the_api_know_each_hosts_quiet_hours(load: Load) -> None:
+    text = PLAIN + '[[hosts.south.quiet]]\nfrom = "02:00"\nfor = "40m"\nzone = "UTC"\n'
+    settings = load(text, database_url="mysql+pymysql://nobody@127.0.0.1:1/nothing")
+    hours = settings.of_host("south").quiet_hours
+    home = api.build(settings)
+    assert [home.quiet_hours(host) for host in settings.hosts()] == [(), (), hours]
+    assert api.of_other(home, "south").quiet_hours("south") == hours
+    writers = TemporalWriters(writer_policies(settings))
+    keeper = quiet_hours_keeper(settings, NOTHING, dict.fromkeys(settings.hosts(), NOTHING), writers)
+    assert keeper.hours == {"south": hours}
 
 
 def test_files_that_can_not_be_used_are_told_with_their_host(load: Load) -> None:
