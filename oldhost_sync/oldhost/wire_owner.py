@@ -317,7 +317,8 @@ class WireOwner:
             reservation = self._ledger.reserve(self._shared.epoch, send.unreserved, send.accepted_at_ms)
             for operation in send.reserved(reservation):
                 nonce = operation.nonce
-                check(nonce > self._last_written, f"the ledger bound {nonce}, which was used: MariaDB lost commits")
+                next_one = self._last_written + 1
+                check(nonce >= next_one, f"the ledger bound {nonce}, but {next_one} is next: MariaDB lost commits")
                 check(all(nonce != claim.operation.nonce for claim in self._queue), f"nonce {nonce} is claimed already")
                 self._queue.append(Claim(operation, send))
                 send.claims += 1

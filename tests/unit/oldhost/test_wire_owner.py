@@ -12,11 +12,11 @@ import pytest
 from oldhost_sync.drivers.capabilities import OLDHOST
 from oldhost_sync.oldhost.answer_times import ReplyTimeout
 from oldhost_sync.oldhost.expected_nonce import FirstContact, Questions
-from oldhost_sync.oldhost.ledger import Reservation
+from oldhost_sync.oldhost.ledger import Reservation, Reserved
 from oldhost_sync.oldhost.refusals import ConnectionPace
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.session_limits import SessionLimits
-from oldhost_sync.policy.changes import ChangeResult, Outcome
+from oldhost_sync.policy.changes import ChangeResult, Outcome, PriorityClass
 
 
 class Waiting:
@@ -72,6 +72,10 @@ def ledger() -> NoOps:
 
 @pytest.fixture
 def session(waiting: Waiting, ledger: NoOps) -> Session:
+    return session_of(ledger, waiting)
+
+
+def session_of(ledger: NoOps, waiting: Waiting) -> Session:
     clock, limits, reply_timeout = lambda: waiting.now, SessionLimits(), ReplyTimeout()
     return Session(
         ledger=ledger,  # type: ignore[arg-type]
@@ -104,6 +108,26 @@ def test_an_urgent_send_does_not_wait_for_an_ordinary_one_that_has_not_arrived(
     session.send([102], no_heartbeat, sequence=2)
     assert ledger.reserved == [201]
     assert waiting.now == pytest.approx(SessionLimits().predecessor_seconds)
+
+
+class LostCommits(NoOps):
+    """A ledger that forgot its last operations, as after a fail-over without them: it gives their numbers again."""
+
+    halted: str = ""
+
+    def reserve(
+        self, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int] | None = None
+    ) -> Reservation:
+        return Reservation(Reserved(0, change_id, "", b"", "", "", "", PriorityClass.LWW) for change_id in change_ids)
+
+    def halt(self, epoch: int, reason: str) -> None:
+        self.halted = reason
+
+
+def test_a_ledger_that_binds_a_number_that_was_used_halts_with_both_numbers(waiting: Waiting) -> None:
+    ledger = LostCommits()
+    session_of(ledger, waiting).send([101], no_heartbeat, sequence=1)
+    assert ledger.halted == "invariant violated: the ledger bound 0, but 1 is next: MariaDB lost commits"
 
 
 def test_a_send_whose_predecessor_never_arrives_ends_the_session(session: Session) -> None:
