@@ -67,11 +67,12 @@ assert (REFUSALS_MAX + 1) * POST_SECONDS_MAX < SILENT_SECONDS_MAX
 
 
 class DeliveryFailed(Exception):  # noqa: N818 - says what happened
-    """The webhook did not accept an alert; try again later. `this_one`: it may accept other alerts."""
+    """The webhook did not accept a message; try again later. `this_one`: it may accept others. `status`: its answer."""
 
-    def __init__(self, why: str, *, this_one: bool = False) -> None:
+    def __init__(self, why: str, *, this_one: bool = False, status: int | None = None) -> None:
         super().__init__(why)
         self.this_one = this_one
+        self.status = status
 
 
 @dataclass(slots=True)
@@ -102,21 +103,24 @@ def post(url: str, content: dict[str, Any], *, secret: str = "") -> None:
     be a secret.
     """
     body = json.dumps(content).encode()
-    request = urllib.request.Request(  # noqa: S310 - the setting allows http and https only
-        url, body, headers(content, body, secret), method="POST"
-    )
+    post_body(url, body, headers(content, body, secret), POST_SECONDS_MAX)
+
+
+def post_body(url: str, body: bytes, named: dict[str, str], seconds: float) -> None:
+    """Post `body` with the headers `named`; raises as `post`, after `seconds`. The answer's body is not read."""
+    request = urllib.request.Request(url, body, named, method="POST")  # noqa: S310 - settings allow http and https only
     handler = _InterruptibleHandler()
-    deadline = threading.Timer(POST_SECONDS_MAX, handler.interrupt)  # urllib's own timeout begins anew with each byte
+    deadline = threading.Timer(seconds, handler.interrupt)  # urllib's own timeout begins anew with each byte
     deadline.start()
     try:
-        with urllib.request.build_opener(_NoRedirects, handler).open(request, timeout=POST_SECONDS_MAX):
+        with urllib.request.build_opener(_NoRedirects, handler).open(request, timeout=seconds):
             if handler.interrupted:  # half an answer can look like a whole one
                 raise TimeoutError
     except HTTPError as error:
         error.close()
         of_this_one = HTTPStatus.BAD_REQUEST <= error.code < HTTPStatus.INTERNAL_SERVER_ERROR
         too_many = error.code == HTTPStatus.TOO_MANY_REQUESTS
-        raise DeliveryFailed(f"HTTP {error.code}", this_one=of_this_one and not too_many) from None
+        raise DeliveryFailed(f"HTTP {error.code}", this_one=of_this_one and not too_many, status=error.code) from None
     except (OSError, HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, URLError) else error
         raise DeliveryFailed(type(cause).__name__) from None

@@ -266,6 +266,10 @@ class Settings(BaseSettings):
         default=None, repr=False, min_length=16, description="Signs posted alerts (HMAC-SHA256); empty: unsigned"
     )
 
+    webhooks_file: Path | None = Field(
+        default=None, description="A TOML file with the webhooks that relays post fates to: see fates.md"
+    )
+
     _in_file: dict[str, HostInFile] = PrivateAttr(default_factory=dict)
 
     @field_validator("oldhost_urls", "api_tokens", "act_keys", "temporal_keys", mode="before")

@@ -439,6 +439,20 @@ def upgrade() -> None:
         if_not_exists=True,
     )
     op.create_table(
+        "webhook_cursors",
+        sa.Column("host", _id(64), nullable=False),
+        sa.Column("name", _id(64), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.Column("processed_at_us", sa.BigInteger(), nullable=False),
+        sa.Column("change_id", sa.BigInteger(), nullable=False),
+        sa.Column("trouble", sa.String(length=64), nullable=True),
+        sa.Column("is_disabled", sa.Boolean(), server_default=sa.text("0"), nullable=False),
+        sa.PrimaryKeyConstraint("host", "name"),
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+        if_not_exists=True,
+    )
+    op.create_table(
         "applied_states",
         sa.Column("host", _id(64), nullable=False),
         sa.Column("entity_type", _id(64), nullable=False),
@@ -653,6 +667,7 @@ def downgrade() -> None:
     op.drop_table("submitted_keys", if_exists=True)
     op.drop_table("scheduled_changes", if_exists=True)
     op.drop_table("applied_states", if_exists=True)
+    op.drop_table("webhook_cursors", if_exists=True)
     op.drop_table("feed_horizon", if_exists=True)
     op.drop_table("pending_fates", if_exists=True)
     op.drop_table("outbox_events", if_exists=True)

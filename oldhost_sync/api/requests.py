@@ -52,7 +52,7 @@ from oldhost_sync.policy.limits import (
     YEAR_MAX,
     YEAR_MIN,
 )
-from oldhost_sync.store.read.change_feed import END_US, FeedCursor
+from oldhost_sync.store.read.change_feed import FeedCursor
 from oldhost_sync.store.read.change_list import BEGINNING as SOONEST
 from oldhost_sync.store.read.change_list import ChangeFilter, ScheduledPlace
 from oldhost_sync.store.record import KEY, complete_schema
@@ -153,7 +153,6 @@ def _parameters(dependant: Dependant) -> frozenset[str]:
 # ------------------------------------------------------------------------------------------ idempotency key and cursors
 
 # The number of a fate, its time in microseconds, its change.
-_FEED_CURSOR = re.compile(r"f([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
 
 Limit = Annotated[
     int, Field(ge=1, le=http_limits.PAGE_MAX), WHOLE, Query(description="The largest number of entries on a page")
@@ -231,16 +230,12 @@ def read_scheduled_cursor(cursor: str | None) -> ScheduledPlace:
     return ScheduledPlace(at, int(number))
 
 
-def feed_cursor(cursor: FeedCursor) -> str:
-    return f"f{cursor.sequence}.{cursor.processed_at_us}.{cursor.change_id}"
-
-
 def read_feed_cursor(text: str) -> FeedCursor:
     """Raises 422 for what is no cursor."""
-    parts = _FEED_CURSOR.fullmatch(text)
-    if parts is None or int(parts[2]) > END_US:
-        raise _no_cursor("since")
-    return FeedCursor(int(parts[1]), int(parts[2]), int(parts[3]))
+    try:
+        return FeedCursor.parse(text)
+    except ValueError:
+        raise _no_cursor("since") from None
 
 
 def _no_cursor(field: str) -> Problem:

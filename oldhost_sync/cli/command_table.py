@@ -89,6 +89,7 @@ COMMANDS: Final = {
         "operator_commands", "Changes that OldHost rejected, or may have: list them and decide."
     ),
     "alerts": CommandEntry("alerts", "Alerts, newest first: one for each cause."),
+    "webhooks": CommandEntry("webhooks", "The webhooks that get fates, and how many each has not accepted yet."),
     "driver": CommandEntry("driver", "Whether a host keeps what its driver claims: ask it, or measure it."),
     "settlement": CommandEntry("settlement", "One file per day with the end of each nonce: write, list, verify."),
     "tokens": CommandEntry("administration", "Tokens for the API."),

@@ -88,6 +88,7 @@ def settings_for(compressed: Compressed) -> Settings:
         temporal_metrics_bind=None,
         alert_webhook_url=None,
         alert_webhook_secret=None,
+        webhooks_file=None,
     )
 
 

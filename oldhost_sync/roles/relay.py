@@ -18,6 +18,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.delivery import CONNECTIONS as DELIVERY_CONNECTIONS
 from oldhost_sync.delivery import alerts_delivered
+from oldhost_sync.fate_webhooks import fates_posted
 from oldhost_sync.policy.rules.conditions import Conditions
 from oldhost_sync.probes.health import Liveness, Need, Readiness, running_during
 from oldhost_sync.probes.needs import database_need, temporal_need
@@ -27,6 +28,7 @@ from oldhost_sync.relay.duty import Duty, DutyLoop, RelayPace
 from oldhost_sync.relay.fates import FateTracer, FateWriter
 from oldhost_sync.relay.host_relay import CONNECTIONS, LOOKS, HostRelay, SharedPolls, relay_transactions
 from oldhost_sync.relay.host_watch import HostChecks, HostWatch, LoadRecorder
+from oldhost_sync.relay.late_webhooks import LateWebhooks
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.promises import ClockDifference, PromiseWatch
 from oldhost_sync.relay.quiet_hours import QuietHoursKeeper
@@ -44,6 +46,7 @@ from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, Relay
 from oldhost_sync.temporal import client as temporal
 from oldhost_sync.temporal.writer_client import WriterClient
 from oldhost_sync.traces.tracer import Tracer, role_tracer
+from oldhost_sync.webhooks_file import Webhook
 
 logger = logging.getLogger(__name__)
 # A starting database takes some seconds; this often the queries do not burden it.
@@ -73,9 +76,10 @@ async def run(settings: Settings) -> None:
             show_role(registry, "relay", readiness.looked_at)
             async with running_during(liveness.keep):
                 await _wait_for_database(engine, settings.hosts(), stop)
-                async with alerts_delivered(settings, engine, registry):
+                async with alerts_delivered(settings, engine, registry), fates_posted(settings) as webhooks:
                     await _relay(
-                        settings, transactions, writers, metrics, registry, owner, readiness, needs, stop, tracer
+                        *(settings, transactions, writers, metrics, registry, owner, readiness, needs, stop, tracer),
+                        webhooks,
                     )
     finally:
         engine.dispose()
@@ -111,6 +115,7 @@ async def _relay(
     needs: Sequence[Need],
     stop: asyncio.Event,
     tracer: Tracer | None,
+    webhooks: Sequence[Webhook],
 ) -> None:
     conditions = Conditions()
     relays = host_relays(settings, transactions, writers, metrics, owner, tracer, conditions)
@@ -133,6 +138,9 @@ async def _relay(
         LoadRecorder(transactions["load"], leaderships),
         UnservedHosts(transactions["load"], metrics),
         FailingRelays(transactions["alerts"], relays, watchdog.troubles, conditions),
+        LateWebhooks(
+            *(transactions["figures"], settings.hosts(), {(each.host, each.name) for each in webhooks}, conditions)
+        ),
         ConditionKeeper(transactions["alerts"], conditions),
         ReadinessCheck(relays, watchdog, readiness, needs),
         quiet_hours_keeper(settings, transactions["watch"], leaderships, writers),

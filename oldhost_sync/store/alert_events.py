@@ -132,18 +132,20 @@ def mark_delivered(connection: Connection, event: AlertEvent) -> None:
 
 
 @contextmanager
-def held_lock(engine: Engine, host: str) -> Iterator[Connection | None]:
-    """The connection that holds the lock, for the holder's short transactions; None if another process holds it."""
+def held_lock(engine: Engine, sender: str) -> Iterator[Connection | None]:
+    """The connection that holds the lock of a `sender` (a host's alerts, or one webhook), for the holder's short
+    transactions; None if another process holds it.
+    """
     with engine.connect() as connection:
         raw = connection.connection.dbapi_connection
         connection.detach()  # removed from the pool and closed at the end, which also releases the lock
         try:
             connection.exec_driver_sql(f"SET SESSION wait_timeout = {SILENT_SECONDS_MAX}")
-            held = connection.exec_driver_sql(_CLAIM, (host,)).scalar_one() == 1
+            held = connection.exec_driver_sql(_CLAIM, (sender,)).scalar_one() == 1
             connection.commit()
             yield connection if held else None
             if held:
-                connection.exec_driver_sql(_RELEASE, (host,))
+                connection.exec_driver_sql(_RELEASE, (sender,))
                 connection.commit()
         finally:
             if connection.invalidated and raw is not None:

@@ -155,10 +155,16 @@ pending_fates = table(
 IS_FATE_OF_CHANGE = and_(pending_fates.c.host == outbox_events.c.host, pending_fates.c.change_id == outbox_events.c.id)
 
 # Up to which number fates were pruned: a reader of the feed with an older cursor has missed some.
-feed_horizon = table(
-    "feed_horizon",
+feed_horizon = table("feed_horizon", by_host(), Column("pruned_sequence", BigInteger, nullable=False))
+
+# How far each webhook has accepted the feed (store/webhook_cursors.py), and why not the next fate; disabled: by 410.
+webhook_cursors = table(
+    "webhook_cursors",
     by_host(),
-    Column("pruned_sequence", BigInteger, nullable=False),
+    Column("name", text_id(limits.HOST_LENGTH_MAX), primary_key=True),
+    *(Column(name, BigInteger, nullable=False) for name in ("sequence", "processed_at_us", "change_id")),
+    Column("trouble", String(64)),
+    Column("is_disabled", Boolean, nullable=False, server_default=text("0")),
 )
 
 # What OldHost last applied for each coalescing key: decides no-op and stale (trap 8).
@@ -514,10 +520,8 @@ late_emergencies = table(
     stamp("started_at"),
     Column("ended_at", UtcDateTime),
     Column("is_open", Boolean, server_default=text("1")),
-    Column("warned_ended", Integer, nullable=False),
-    Column("breached_ended", Integer, nullable=False),
-    Column("warned_waiting", Integer, nullable=False),
-    Column("breached_waiting", Integer, nullable=False),
+    *(Column(f"{what}_ended", Integer, nullable=False) for what in ("warned", "breached")),
+    *(Column(f"{what}_waiting", Integer, nullable=False) for what in ("warned", "breached")),
     Column("worst_ms", BigInteger, nullable=False),
     Column("cause", String(limits.TEXT_LENGTH_MAX), nullable=False),
     UniqueConstraint("host", "is_open", name="uq_late_emergencies_open"),

@@ -53,7 +53,6 @@ from oldhost_sync.api.requests import (
     Moment,
     Name,
     RequestKey,
-    feed_cursor,
     parse_json,
     read_bytes,
     read_feed_cursor,
@@ -288,9 +287,9 @@ async def read_page(database: Database, host: str, start: change_feed.FeedCursor
     try:
         return await database.run(lambda connection: change_feed.read_feed(connection, host, start, limit=limit))
     except change_feed.CursorForgotten as forgotten:
-        raise cursor_gone("Fates after this cursor are no longer kept.", oldest=feed_cursor(forgotten.oldest)) from None
+        raise cursor_gone("Fates after this cursor are no longer kept.", oldest=forgotten.oldest.text) from None
     except change_feed.CursorUnknown as unknown:
-        raise cursor_unknown(oldest=feed_cursor(unknown.oldest), latest=feed_cursor(unknown.latest)) from None
+        raise cursor_unknown(oldest=unknown.oldest.text, latest=unknown.latest.text) from None
 
 
 def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: Caller) -> datetime:
@@ -327,7 +326,7 @@ def _feed_answer(page: change_feed.FeedPage, if_none_match: str | None) -> Respo
     poll = _next_poll(page)
     content = Feed(
         changes=[FeedItem(**row) for row in page.rows],
-        next_cursor=feed_cursor(page.cursor),
+        next_cursor=page.cursor.text,
         more=page.more,
         next_poll=poll,
     )

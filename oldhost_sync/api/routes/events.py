@@ -13,7 +13,7 @@ from oldhost_sync.api.access import READERS, Caller, access, caller_of, may_see,
 from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.fate_streams import Page
 from oldhost_sync.api.problems import too_many_streams
-from oldhost_sync.api.requests import feed_cursor, read_feed_cursor
+from oldhost_sync.api.requests import read_feed_cursor
 from oldhost_sync.api.routes.changes import FeedItem, Since, feed_start, read_page
 
 PATH = "/api/events"
@@ -41,14 +41,14 @@ class EventRoutes:
         async def read(cursor: str) -> Page:
             page = await read_page(database, host, read_feed_cursor(cursor), http_limits.PAGE_DEFAULT)
             seen = [_event(caller, row) for row in page.rows if may_see(caller, row.pop("source"))]
-            after = feed_cursor(page.cursor)
+            after = page.cursor.text
             if page.rows and seen:
                 seen[-1] = f"id: {after}\n{seen[-1]}"
             elif page.rows:
                 seen = [f"id: {after}\n\n"]
             return "".join(seen), after, page.more
 
-        events = streams.events(caller.name, feed_cursor(start), read)
+        events = streams.events(caller.name, start.text, read)
         return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
 
 

@@ -45,6 +45,7 @@ Kind = Literal[
     "over-quota",
     "writes-refused",
     "settlement-stopped",
+    "webhook-late",
     "mapping-changed",
 ]
 
@@ -441,6 +442,15 @@ KINDS: dict[str, AlertKind] = {
         "settlement continues",
         command="oldhost-sync settlement verify",
         opens_after_s=20,
+    ),
+    "webhook-late": AlertKind(
+        "warning",
+        "A webhook has not accepted a fate for five minutes, or answered 410, which disables it.",
+        "Read the message, and mend the receiver; nothing is lost meanwhile. After a 410, or to go on behind a fate "
+        "that it never accepts, replay from that cursor.",
+        "it accepts fates again, or it is no longer in SYNC_WEBHOOKS_FILE",
+        command="oldhost-sync webhooks",
+        opens_after_s=240,
     ),
     "mapping-changed": AlertKind(
         "info",

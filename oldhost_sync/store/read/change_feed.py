@@ -17,6 +17,7 @@ microsecond.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 # Later than all fates of one number.
 END_US = 253_402_300_799_000_000
+_CURSOR = re.compile(r"f([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
 
 
 class FeedCursor(NamedTuple):
@@ -51,6 +53,19 @@ class FeedCursor(NamedTuple):
     @property
     def processed_at(self) -> datetime:
         return EPOCH + self.processed_at_us * MICROSECOND
+
+    @property
+    def text(self) -> str:
+        """As readers get it; `parse` reads it."""
+        return f"f{self.sequence}.{self.processed_at_us}.{self.change_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> FeedCursor:
+        """ValueError for what is no cursor."""
+        parts = _CURSOR.fullmatch(text)
+        if parts is None or int(parts[2]) > END_US:
+            raise ValueError("this is not a cursor of the feed")
+        return cls(int(parts[1]), int(parts[2]), int(parts[3]))
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> FeedCursor:
@@ -82,14 +97,15 @@ class CursorUnknown(StoreError):  # noqa: N818 - a name says what happened
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """`rows`: in the order of their fates. `more`: there is a next page already. `outstanding`: changes without a fate
-    exist.
+    """`rows`: in the order of their fates, and `places`: the cursor behind each. `more`: there is a next page already.
+    `outstanding`: changes without a fate exist.
     """
 
     rows: list[dict[str, Any]]
     cursor: FeedCursor
     more: bool
     outstanding: bool
+    places: tuple[FeedCursor, ...] = ()
 
 
 # The outbox's columns that are shown, by their names in the feed.
@@ -157,10 +173,11 @@ def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: in
     if since.sequence > forgotten and not _is_of_this_database(connection, host, since):
         raise CursorUnknown(FeedCursor(forgotten), latest_cursor(connection, host))
     page = [with_certainty(row) for row in rows[:limit]]
-    cursor = FeedCursor.of(page[-1]) if page else max(since, FeedCursor(forgotten))
+    places = tuple(FeedCursor.of(row) for row in page)
+    cursor = places[-1] if places else max(since, FeedCursor(forgotten))
     for row in page:
         del row["fate_sequence"]
-    return FeedPage(page, cursor, len(rows) > limit, _has_outstanding(connection, host))
+    return FeedPage(page, cursor, len(rows) > limit, _has_outstanding(connection, host), places)
 
 
 def latest_cursor(connection: Connection, host: str) -> FeedCursor:
