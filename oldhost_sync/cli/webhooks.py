@@ -11,7 +11,14 @@ from oldhost_sync.cli.arguments import Operator, Reason, operator_of, reason_of
 from oldhost_sync.cli.output import AsJson, console, print_json, rows
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.store.audit import record_act
-from oldhost_sync.store.read.change_feed import BEGINNING, FeedCursor, latest_cursor, read_feed
+from oldhost_sync.store.read.change_feed import (
+    BEGINNING,
+    CursorForgotten,
+    CursorUnknown,
+    FeedCursor,
+    latest_cursor,
+    read_feed,
+)
 from oldhost_sync.store.webhook_cursors import BEHIND_MAX, WebhookState, replay, states
 from oldhost_sync.user_errors import WRONG, CliError
 
@@ -55,7 +62,10 @@ def replay_from(
 
     def set_back(connection: Connection) -> FeedCursor | None:
         place = _place(connection, config.host, since)
-        read_feed(connection, config.host, place, limit=1)  # it is a cursor of this database
+        try:
+            read_feed(connection, config.host, place, limit=1)
+        except (CursorForgotten, CursorUnknown) as error:
+            raise CliError(f"{error}; the oldest cursor is {error.oldest.text}.") from None
         if not replay(connection, config.host, name, place):
             return None
         detail = {"webhook": name, "from": place.text}

@@ -48,6 +48,9 @@ WATCHES = _tests("unit tests of the relay", "tests/unit/relay", "tests/unit/temp
 PAUSE_END = _tests("unit tests of a pause's end", "tests/unit/policy/test_pause_end.py")
 RECORDS = _tests("real MariaDB, what the writer records", "tests/integration/activities/test_records.py", "-k", "pause")
 DELIVERY = _tests("unit tests of the delivery", "tests/unit/test_delivery.py")
+FATE_WEBHOOKS = _tests(
+    "fates to webhooks", "tests/unit/test_fate_webhooks.py", "tests/integration/relay/test_fate_webhooks.py"
+)
 STACK = _tests("unit tests of the stack", "tests/unit/stack")
 CONFORMANCE = _tests("ledger conformance", "tests/conformance/test_simulated_ledger.py")
 TEST_KIT = _tests("the applications' test kit", "tests/unit/testing")

@@ -10,6 +10,7 @@ from tests.mutants.levels import (
     DELIVERY,
     ENDED_WORKERS,
     FAILING_RELAYS,
+    FATE_WEBHOOKS,
     HEALTH,
     LEASES,
     LEAVING,
@@ -32,6 +33,7 @@ from tests.mutants.mutant import Mutant, Patch
 WRITER_HEALTH = "oldhost_sync/temporal/writer_health.py"
 KEEPER = "oldhost_sync/relay/quiet_hours.py"
 RELEASE_WATCH = "oldhost_sync/worker/release_watch.py"
+FATE_WEBHOOKS_FILE = "oldhost_sync/fate_webhooks.py"
 
 MUTANTS = (
     Mutant(
@@ -149,6 +151,46 @@ MUTANTS = (
         "a webhook that never finishes its answer holds the delivery",
         (Patch("oldhost_sync/delivery.py", "    deadline.start()\n", ""),),
         levels=(DELIVERY,),
+    ),
+    Mutant(
+        "a webhook's cursor moves before its fate is accepted",
+        (Patch(FATE_WEBHOOKS_FILE, "                self._send(connection, state, row, place)\n", "                webhook_cursors.advance(connection, state, place)\n                connection.commit()\n                self._send(connection, WebhookState(state.host, state.name, place, None, is_disabled=False), row, place)\n"),),
+        levels=(FATE_WEBHOOKS,),
+    ),
+    Mutant(
+        "a sender that was overtaken moves the webhook's cursor all the same",
+        (Patch("oldhost_sync/store/webhook_cursors.py", "*same).values", ").values"),),
+        levels=(FATE_WEBHOOKS,),
+    ),
+    Mutant(
+        "a webhook that answered 410 is tried again",
+        (Patch(FATE_WEBHOOKS_FILE, "disable=not_taken.status == HTTPStatus.GONE", "disable=False"),),
+        levels=(FATE_WEBHOOKS,),
+    ),
+    Mutant(
+        "while a webhook's secret is replaced only the new one signs",
+        (Patch(FATE_WEBHOOKS_FILE, "for secret in secrets]", "for secret in secrets[:1]]"),),
+        levels=(FATE_WEBHOOKS,),
+    ),
+    Mutant(
+        "a webhook gets the fates of all sources",
+        (Patch(FATE_WEBHOOKS_FILE, 'if self.webhook.source in {None, row["source"]}:', "if True:"),),
+        levels=(FATE_WEBHOOKS,),
+    ),
+    Mutant(
+        "a webhook gets what OldHost repeats of a payload",
+        (Patch(FATE_WEBHOOKS_FILE, 'row["error"] and cause_of(row["error"], REASON_LENGTH_MAX)', 'row["error"]'),),
+        levels=(FATE_WEBHOOKS,),
+    ),
+    Mutant(
+        "a webhook may be posted to in clear text anywhere",
+        (Patch("oldhost_sync/webhooks_file.py", 'parts.scheme == "http" and _is_loopback(parts.hostname)', 'parts.scheme == "http"'),),
+        levels=(FATE_WEBHOOKS,),
+    ),
+    Mutant(
+        "a webhook whose feed was restored waits until its old place comes again",
+        (Patch(FATE_WEBHOOKS_FILE, "            webhook_cursors.advance(connection, state, error.oldest)\n", ""),),
+        levels=(FATE_WEBHOOKS,),
     ),
     Mutant(
         "a signal handler takes the lock of what its own thread waits for",
