@@ -188,8 +188,8 @@ MUTANTS = (
         levels=(FATE_WEBHOOKS,),
     ),
     Mutant(
-        "a webhook whose feed was restored waits until its old place comes again",
-        (Patch(FATE_WEBHOOKS_FILE, "            webhook_cursors.advance(connection, state, error.oldest)\n", ""),),
+        "a webhook whose feed was restored gets nothing any more",
+        (Patch(FATE_WEBHOOKS_FILE, "            return read_feed(connection, state.host, error.oldest, limit=limit)\n", "            raise\n"),),
         levels=(FATE_WEBHOOKS,),
     ),
     Mutant(
