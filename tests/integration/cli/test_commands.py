@@ -25,7 +25,6 @@ from oldhost_sync.demo.facts import Admin
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.settings import Role
 from oldhost_sync.stack.servers import Stack
-from oldhost_sync.store import webhook_cursors
 from oldhost_sync.store.access import TokenHolder, open_session
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.engine import create_engine
@@ -459,26 +458,6 @@ def test_an_alert_is_acknowledged_and_closed_at_the_terminal(command: Command) -
     (behind,) = command("alerts", "--kind", "retention-behind", "--json").json
     refused = command("alerts", "close", str(behind["alert_id"]), "--reason", "be gone")
     assert (refused.code, "the product closes alerts of this kind itself" in refused.err) == (1, True)
-
-
-def test_a_webhook_is_shown_and_replayed_at_the_terminal(command: Command) -> None:
-    config = settings()
-    assert "No webhook has begun" in command("webhooks").out
-    in_database(config, lambda connection: webhook_cursors.begin(connection, config.host, "shop"))
-    (shop,) = command("webhooks", "--json").json
-    assert (shop["name"], shop["state"]) == ("shop", "accepting")
-    because = ("--reason", "it was restored", "--operator", "ada")
-    assert command("webhooks", "replay", "shop", "--from", "oldest", *because).code == 0
-    (shop,) = command("webhooks", "--json").json
-    assert shop["cursor"] == "f0.0.0"
-    assert command("webhooks", "replay", "shop", "--from", shop["cursor"].replace(".", "_"), *because).code == 0
-    assert "shop" in command("webhooks").out
-    assert "webhook_replay" in command("audit").out
-    for since in ("yesterday", "f77.1700000000000000.99"):
-        refused = command("webhooks", "replay", "shop", "--from", since, *because)
-        assert refused.code != 0
-        assert "cursor" in refused.err
-    assert command("webhooks", "replay", "nobody", "--from", "latest", *because).code == 2
 
 
 def test_the_running_roles_show_what_the_rules_ask_for(stack: Stack) -> None:
