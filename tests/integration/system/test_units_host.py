@@ -25,8 +25,9 @@ UNIT_COUNT = 12
 
 
 @pytest.fixture
-def proxy() -> Iterator[ConnectProxy]:
-    with ConnectProxy(BASIC) as proxy:
+def proxy(request: pytest.FixtureRequest) -> Iterator[ConnectProxy]:
+    """Its parameter is what clients must show. It holds from the start: the writer connects before any change comes."""
+    with ConnectProxy(getattr(request, "param", BASIC)) as proxy:
         yield proxy
 
 
@@ -72,10 +73,10 @@ def test_each_change_is_applied_once_though_the_worker_is_killed(
     assert len(proxy.heads) == len(host.connected_at) >= 2
 
 
+@pytest.mark.parametrize("proxy", ["Basic of-somebody-else"], indirect=True)
 def test_refused_credentials_of_the_proxy_are_named_and_no_secret_is_told(
     product: Product, host: UnitsHost, proxy: ConnectProxy
 ) -> None:
-    proxy.authorization = "Basic of-somebody-else"
     change = {"entity_type": "unit", "entity_id": "u1", "event_type": "unit_status_changed", "payload": {"status": "x"}}
     assert product.api.call("POST", f"/api/hosts/{UNITS}/changes", change)[0] == 202
 
