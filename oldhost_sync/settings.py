@@ -106,10 +106,10 @@ class Settings(BaseSettings):
         default=None, repr=False, description="MariaDB: mysql+pymysql://user:password@host:3306/database"
     )
     oldhost_url: str | None = Field(
-        default=None, repr=False, description="OldHost: http://address:port or https://…, and a path, if any"
+        default=None, repr=False, description="OldHost: http://address:port or https://address:port, and a path, if any"
     )
     oldhost_ca_file: Path | None = Field(
-        default=None, description="Who signs OldHost's certificate, PEM; empty: the system's CAs"
+        default=None, description="Who signs OldHost's certificate, PEM; empty: the system's authorities"
     )
     oldhost_cert_file: Path | None = Field(default=None, description="Our certificate for OldHost, PEM")
     oldhost_key_file: Path | None = Field(default=None, description="Its key, PEM; empty: it is in the same file")
@@ -127,14 +127,18 @@ class Settings(BaseSettings):
     oldhost_proxy_auth_file: Path | None = Field(
         default=None, description="Our credentials for the proxy, in the same form"
     )
-    host: str = Field(default="oldhost", pattern=f"^{limits.NAME_PATTERN}$", description="The host's name")
+    host: str = Field(
+        default="oldhost", pattern=f"^{limits.NAME_PATTERN}$", description="Name of the host this writer serves"
+    )
     mapping_file: Path | None = Field(
         default=None,
         description="How changes become operations, TOML; `migrate` checks and installs it. Empty: what is installed "
         "stays, at first OldHost's own form",
     )
     debounce_seconds: Wait = Field(default=120.0, description="How long an LWW key must be quiet before it is sent")
-    max_wait_seconds: Wait = Field(default=600.0, description="How long further changes may delay it")
+    max_wait_seconds: Wait = Field(
+        default=600.0, description="The longest time that further changes may delay an LWW key"
+    )
     early_send_seconds: Span | None = Field(
         default=None,
         description="While OldHost is idle, an LWW key that was quiet for this long is sent before its debounce ends; "
@@ -148,18 +152,22 @@ class Settings(BaseSettings):
     )
     settle_seconds: SettleTime = Field(
         default=10.0,
-        description="How long after a send OldHost may still apply it",
+        description="How long after a send OldHost may still apply it; until then 'not applied' proves nothing",
     )
     request_timeout_seconds: RequestTimeout = Field(
         default=5.0,
         description="The total timeout of one request to OldHost; a reply that is long overdue times out sooner",
     )
-    sweep_seconds: Span = Field(default=300.0, description="How often the writer searches for changes that it lacks")
+    sweep_seconds: Span = Field(
+        default=300.0, description="How often the writer searches for outstanding changes that it does not hold"
+    )
     probe_seconds: Span = Field(default=100.0, description="How often an idle writer compares its nonce with OldHost's")
     emergency_seconds: EmergencyPromise = Field(
-        default=30.0, description="The promise: how old an emergency may be when OldHost has it"
+        default=30.0, description="How old an emergency may be when OldHost has it, as promised to people"
     )
-    consistency_hours: ConsistencyPromise = Field(default=4.0, description="The same of any other change")
+    consistency_hours: ConsistencyPromise = Field(
+        default=4.0, description="How old any other change may be when OldHost has it, as promised to people"
+    )
     release_max: int | None = Field(
         default=None,
         ge=RELEASE_MIN,
@@ -171,15 +179,17 @@ class Settings(BaseSettings):
         default=None, description="The folder of settlement files, one for all relays; empty: the ledger is not pruned"
     )
     retention_changes_days: Days = Field(
-        default=limits.RETENTION_DAYS, description="How long ended and scheduled changes are kept"
+        default=limits.RETENTION_DAYS, description="How long changes with a fate are kept, and scheduled changes, too"
     )
     retention_ledger_days: Days = Field(
-        default=limits.RETENTION_LEDGER_DAYS, description="The ledger, if settlement files are written"
+        default=limits.RETENTION_LEDGER_DAYS, description="How long the ledger is kept, if settlement files are written"
     )
     retention_audit_days: Days = Field(
-        default=limits.RETENTION_AUDIT_DAYS, description="The audit of operators' actions"
+        default=limits.RETENTION_AUDIT_DAYS, description="How long the audit of operators' actions is kept"
     )
-    retention_alerts_days: Days = Field(default=limits.RETENTION_DAYS, description="Closed alerts and late emergencies")
+    retention_alerts_days: Days = Field(
+        default=limits.RETENTION_DAYS, description="How long closed alerts and late emergencies are kept"
+    )
     oldhost_urls: Annotated[dict[str, str], NoDecode] = Field(
         default_factory=dict,
         repr=False,
@@ -211,13 +221,13 @@ class Settings(BaseSettings):
     temporal_keys_file: Path | None = Field(default=None, description=f"A file with these keys instead, {_LINES}")
     api_bind: str = Field(default="127.0.0.1:8000", description="Where the API listens, address:port")
     api_connections: int = Field(
-        default=800, ge=1, le=100_000, description="Connections at the same time of one API process"
+        default=800, ge=1, le=100_000, description="How many connections one API process accepts at the same time"
     )
     api_connections_per_address: int = Field(
         default=200,
         ge=1,
         le=100_000,
-        description="Those of one address; behind a proxy all have the proxy's",
+        description="How many of them from one address; behind a proxy all have the proxy's address",
     )
     api_idle_seconds: int = Field(
         default=75,
@@ -227,17 +237,17 @@ class Settings(BaseSettings):
         "limit",
     )
     quota_requests: int = Field(
-        default=REQUESTS_PER_MINUTE, ge=0, description="Requests of each token per minute; 0: no limit"
+        default=REQUESTS_PER_MINUTE, ge=0, description="How many requests each token may make per minute; 0: no limit"
     )
     quota_changes: int = Field(
-        default=CHANGES_PER_MINUTE, ge=0, description="Changes of each token per minute; 0: no limit"
+        default=CHANGES_PER_MINUTE, ge=0, description="How many changes each token may make per minute; 0: no limit"
     )
     quota_emergencies: int = Field(
-        default=EMERGENCIES_PER_MINUTE, ge=0, description="Emergencies among them; 0: no limit"
+        default=EMERGENCIES_PER_MINUTE, ge=0, description="How many of these changes may be emergencies; 0: no limit"
     )
     console_origin: str | None = Field(
         default=None,
-        description="The console's address, https://name, if a proxy serves it over TLS",
+        description="The console's address as browsers see it, https://name, if a proxy serves it over TLS",
     )
     console_session_seconds: float = Field(
         default=43_200.0, gt=0, le=604_800, description="How long a user stays signed in to the console"
@@ -250,22 +260,21 @@ class Settings(BaseSettings):
     )
     metrics_bind: str | None = Field(default=None, description="Where relay and worker serve /metrics, address:port")
     temporal_metrics_bind: str | None = Field(
-        default=None, description="Where the worker's Temporal SDK serves metrics, address:port"
+        default=None, description="Where the worker's Temporal SDK serves its metrics, address:port; empty: nowhere"
     )
-    log_format: LogFormat = Field(default=LogFormat.TEXT, description="text or json")
+    log_format: LogFormat = Field(default=LogFormat.TEXT, description="The format of the roles' logs: text or json")
     traces: TraceExport = Field(
-        default=TraceExport.OFF, description="off, or otlp: traces go to the collector that OTEL_… names"
+        default=TraceExport.OFF, description="Where traces are sent: off, or otlp, to the collector that OTEL_… names"
     )
     traces_ratio: float = Field(default=1.0, ge=0, le=1, description="The share of changes that are traced, 0 to 1")
     alert_webhook_url: str | None = Field(
         default=None,
         repr=False,
-        description="Relay and worker post alerts here as JSON",
+        description="Relay and worker post alerts here as JSON; the API shows whether it is set",
     )
     alert_webhook_secret: str | None = Field(
         default=None, repr=False, min_length=16, description="Signs posted alerts (HMAC-SHA256); empty: unsigned"
     )
-
     webhooks_file: Path | None = Field(
         default=None, description="A TOML file with the webhooks that relays post fates to: see fates.md"
     )
