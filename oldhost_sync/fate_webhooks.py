@@ -189,11 +189,11 @@ class WebhookSender:
 
 
 @asynccontextmanager
-async def fates_posted(settings: Settings) -> AsyncIterator[tuple[Webhook, ...]]:
-    """Send fates to the webhooks of the settings. Raises SettingsError."""
+async def fates_posted(settings: Settings) -> AsyncIterator[frozenset[tuple[str, str]]]:
+    """Send fates to the webhooks of the settings; gives host and name of each. Raises SettingsError."""
     webhooks = webhooks_of(settings)
     if not webhooks:
-        yield webhooks
+        yield frozenset()
         return
     engine = create_engine(settings.need_database_url(), pool_size=len(webhooks))
     senders = [WebhookSender(engine, webhook) for webhook in webhooks]
@@ -203,7 +203,7 @@ async def fates_posted(settings: Settings) -> AsyncIterator[tuple[Webhook, ...]]
     for thread in threads:
         thread.start()
     try:
-        yield webhooks
+        yield frozenset((webhook.host, webhook.name) for webhook in webhooks)
     finally:
         for sender in senders:
             sender.leave()

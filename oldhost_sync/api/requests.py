@@ -152,8 +152,6 @@ def _parameters(dependant: Dependant) -> frozenset[str]:
 
 # ------------------------------------------------------------------------------------------ idempotency key and cursors
 
-# The number of a fate, its time in microseconds, its change.
-
 Limit = Annotated[
     int, Field(ge=1, le=http_limits.PAGE_MAX), WHOLE, Query(description="The largest number of entries on a page")
 ]

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -46,7 +46,6 @@ from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, Relay
 from oldhost_sync.temporal import client as temporal
 from oldhost_sync.temporal.writer_client import WriterClient
 from oldhost_sync.traces.tracer import Tracer, role_tracer
-from oldhost_sync.webhooks_file import Webhook
 
 logger = logging.getLogger(__name__)
 # A starting database takes some seconds; this often the queries do not burden it.
@@ -66,7 +65,6 @@ async def run(settings: Settings) -> None:
     autocommit_engine = create_engine(settings.need_database_url(), pool_size=LOOKS, autocommit=True)
     of_probes = create_engine(settings.need_database_url(), pool_size=1, autocommit=True)
     tracer = role_tracer(settings, "relay")
-    owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
         transactions, metrics = relay_transactions(engine, autocommit_engine), RelayMetrics(registry)
         connect = partial(temporal.connect, keys=encryption_keys(settings))
@@ -78,8 +76,7 @@ async def run(settings: Settings) -> None:
                 await _wait_for_database(engine, settings.hosts(), stop)
                 async with alerts_delivered(settings, engine, registry), fates_posted(settings) as webhooks:
                     await _relay(
-                        *(settings, transactions, writers, metrics, registry, owner, readiness, needs, stop, tracer),
-                        webhooks,
+                        settings, transactions, writers, metrics, registry, readiness, needs, stop, tracer, webhooks
                     )
     finally:
         engine.dispose()
@@ -110,14 +107,14 @@ async def _relay(
     writers: TemporalWriters,
     metrics: RelayMetrics,
     registry: CollectorRegistry,
-    owner: str,
     readiness: Readiness,
     needs: Sequence[Need],
     stop: asyncio.Event,
     tracer: Tracer | None,
-    webhooks: Sequence[Webhook],
+    webhooks: Collection[tuple[str, str]],
 ) -> None:
     conditions = Conditions()
+    owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     relays = host_relays(settings, transactions, writers, metrics, owner, tracer, conditions)
     leaderships = {host: relay.leadership for host, relay in relays.items()}
     watchdog = Watchdog(transactions["watch"], leaderships, writers, conditions, owner)
@@ -138,9 +135,7 @@ async def _relay(
         LoadRecorder(transactions["load"], leaderships),
         UnservedHosts(transactions["load"], metrics),
         FailingRelays(transactions["alerts"], relays, watchdog.troubles, conditions),
-        LateWebhooks(
-            *(transactions["figures"], settings.hosts(), {(each.host, each.name) for each in webhooks}, conditions)
-        ),
+        LateWebhooks(transactions["figures"], settings.hosts(), webhooks, conditions),
         ConditionKeeper(transactions["alerts"], conditions),
         ReadinessCheck(relays, watchdog, readiness, needs),
         quiet_hours_keeper(settings, transactions["watch"], leaderships, writers),

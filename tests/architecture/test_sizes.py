@@ -17,7 +17,9 @@ FILE_LINES_MAX, TEST_FILE_LINES_MAX = 600, 600
 FUNCTION_LINES_MAX = 40
 
 # Exceptions, each with its reason.
-LONG_FILES = {"migrations/versions/0001_first_schema.py": "a list of all tables"}
+LONG_FILES = dict.fromkeys(
+    ("migrations/versions/0001_first_schema.py", "oldhost_sync/store/tables.py"), "a list of all tables"
+)
 LONG_FUNCTIONS: dict[str, str] = {}
 # What two files may both define, because neither may import the other.
 DEFINED_TWICE = {"UNIT": "OldHost's word, and the store's word"}
