@@ -23,8 +23,16 @@ from oldhost_sync.policy.changes import HELD, WAITING, ChangeRef, ChangeResult, 
 from oldhost_sync.policy.machine import operators, snapshot
 from oldhost_sync.policy.machine.actions import Action, OpenSession, Send
 from oldhost_sync.policy.machine.conditions import Reports
-from oldhost_sync.policy.machine.events import OpeningHalted, OpeningPostponed, Probed, SendEnded, SessionOpened
+from oldhost_sync.policy.machine.events import (
+    OpeningHalted,
+    OpeningPostponed,
+    OpeningResult,
+    Probed,
+    SendEnded,
+    SessionOpened,
+)
 from oldhost_sync.policy.machine.machine import Machine
+from oldhost_sync.policy.machine.session import Phase
 from oldhost_sync.policy.machine.snapshot import Snapshot
 from oldhost_sync.policy.tuning import CARRIED_MAX, WriterPolicy
 from workflows import status_report
@@ -110,10 +118,13 @@ class Writer:
     def open(self) -> None:
         self.epoch += 1
         self.sends = []
-        self.happen(
-            "a session opens",
-            lambda machine: machine.opening_ended(SessionOpened(self.epoch, "queue", self.nonce + 1), self.now_ms),
-        )
+        opened = SessionOpened(self.epoch, "queue", self.nonce + 1)
+        self.opening_ends("a session opens", opened)
+
+    def opening_ends(self, what: str, result: OpeningResult) -> None:
+        """As if one had been requested."""
+        self.machine.session.phase = Phase.OPENING
+        self.happen(what, lambda machine: machine.opening_ended(result, self.now_ms))
 
     def relay(self, refs: Iterator[ChangeRef]) -> None:
         while page := [to_wire(ref) for ref in islice(refs, RELAYED_REFS)]:
@@ -176,11 +187,11 @@ def play(refs: Iterator[ChangeRef]) -> dict[str, float]:
     writer.happen("a pause", lambda machine: operators.pause(machine, "ops", "why"))
     writer.happen("it goes on", operators.resume)
     writer.happen("the connection is lost", lambda machine: machine.probed(Probed(session_open=False), writer.now_ms))
-    writer.happen("a ban begins", lambda machine: machine.opening_ended(OpeningPostponed(BAN_MS, "ban"), writer.now_ms))
+    writer.opening_ends("a ban begins", OpeningPostponed(BAN_MS, "ban"))
     writer.happen("one more comes", lambda machine: machine.enqueue([_one_more(writer)], writer.now_ms))
     writer.now_ms += BAN_MS + 60_000
     writer.happen("the ban is over")
-    writer.happen("a halt", lambda machine: machine.opening_ended(OpeningHalted("another client wrote"), writer.now_ms))
+    writer.opening_ends("a halt", OpeningHalted("another client wrote"))
     writer.happen("it is resolved", lambda machine: operators.resolve(machine, writer.now_ms))
     writer.renew()
     writer.happen("and then")
