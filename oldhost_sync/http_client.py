@@ -367,10 +367,11 @@ def _change(
     idempotency_key: str | None,
     occurred_at: datetime | str | None,
     not_before: datetime | str | None,
+    traceparent: str | None,
 ) -> dict[str, Any]:
     named = {"entity_type": entity_type, "entity_id": entity_id, "event_type": event_type, "payload": dict(payload)}
     times = {"occurred_at": _time(occurred_at), "not_before": _time(not_before)}
-    return {**named, **times, "idempotency_key": idempotency_key}
+    return {**named, **times, "idempotency_key": idempotency_key, "traceparent": traceparent}
 
 
 # --------------------------------------------------------------------------------------------------------- clients
@@ -415,9 +416,12 @@ class SyncClient:
         idempotency_key: str | None = None,
         occurred_at: datetime | str | None = None,
         not_before: datetime | str | None = None,
+        traceparent: str | None = None,
     ) -> SubmittedChange:
-        """Record a change: durable when this returns. Without a key, one is made."""
-        change = _change(entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before)
+        """Record a change: durable when this returns. Without a key, one is made. `traceparent`: your span's."""
+        change = _change(
+            entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, traceparent
+        )
         return self._run(_submitted(change))
 
     def submit_batch(self, changes: Sequence[Mapping[str, Any]], *, batch_key: str | None = None) -> list[BatchItem]:
@@ -509,9 +513,12 @@ class AsyncSyncClient:
         idempotency_key: str | None = None,
         occurred_at: datetime | str | None = None,
         not_before: datetime | str | None = None,
+        traceparent: str | None = None,
     ) -> SubmittedChange:
         """See `SyncClient.submit`."""
-        change = _change(entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before)
+        change = _change(
+            entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, traceparent
+        )
         return await self._run(_submitted(change))
 
     async def submit_batch(

@@ -167,6 +167,10 @@ def signal_key(original_run_id: str, place: int, data: bytes) -> str:
 
 
 def update_key(update_id: str, change: object) -> str:
-    """The key of a keyless change that arrived by update: a repeated update, in any run, is the same change."""
+    """The key of a keyless change that arrived by update: a repeated update, in any run, is the same change, whatever
+    trace it comes from.
+    """
+    if isinstance(change, dict):
+        change = {name: value for name, value in change.items() if name != "traceparent"}
     asked = f"{update_id}\n{change!r}".encode(errors="surrogatepass")
     return f"update/{sha256(asked).hexdigest()[:40]}"

@@ -20,6 +20,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from oldhost_sync.api import http_limits
@@ -188,6 +189,12 @@ def request_key(request: Request, in_body: str | None = None) -> RequestKey:
         return RequestKey(read_key("idempotency_key", key), is_new=False)
     except InvalidField as error:
         raise field_invalid("header.Idempotency-Key", str(error)) from None
+
+
+def traceparent_of(headers: Headers) -> str | None:
+    """Which span of which trace the caller is in; not checked yet."""
+    given = headers.getlist("traceparent")
+    return given[0].strip() if len(given) == 1 else None
 
 
 def text_cursor(last: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from oldhost_sync.fields.scalar import InvalidField
 
 REQUIRED = ("entity_type", "entity_id", "event_type", "payload")
-FIELDS = (*REQUIRED, "idempotency_key", "occurred_at", "not_before")
+FIELDS = (*REQUIRED, "idempotency_key", "occurred_at", "not_before", "traceparent")
 FLUSH_ONE_OR_ALL = "give both entity_type and entity_id to flush one entity, or neither to flush all"
 NO_OBJECT = "a change must be a JSON object"
 

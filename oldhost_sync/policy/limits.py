@@ -57,6 +57,9 @@ MOMENT_PATTERN = (
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?"
     r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 )
+# W3C's `traceparent`, version 00 or later; a later one may have more behind another "-".
+TRACEPARENT_PATTERN = r"(?!ff|00.{53}-)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?![^-])"
+TRACEPARENT_LENGTH = 55
 # Every moment from outside: DATETIME holds it, and so it does after a day is added or subtracted.
 YEAR_MIN, YEAR_MAX = 1970, 9998
 # The range that MariaDB's JSON functions, JavaScript bridges and C# clients all support: signed 64 bit.

@@ -86,6 +86,8 @@ def _submitted_columns() -> list[Any]:
         Column("entity_id", text_id(limits.ID_LENGTH_MAX), nullable=False),
         Column("event_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), nullable=False),
         Column("payload", JSON, nullable=False),
+        # The caller's span, as W3C writes it (fields/traceparent.py). No part of the request's hash.
+        Column("traceparent", text_id(limits.TRACEPARENT_LENGTH)),
     ]
 
 

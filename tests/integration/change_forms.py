@@ -131,7 +131,7 @@ ID = f"entity_id must be 1 to {ID_LENGTH_MAX} printable characters"
 KEY = f"idempotency_key must be 1 to {KEY_LENGTH_MAX} visible ASCII characters without spaces"
 NO_PAYLOAD = "payload must be a JSON object"
 NO_OBJECT = "a change must be a JSON object"
-FIELDS = "entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before"
+FIELDS = "entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, traceparent"
 
 
 def times(field: str) -> list[Form]:
@@ -184,6 +184,34 @@ TAKEN = [
     Form("longest key", change(idempotency_key=json.dumps("~!" * (KEY_LENGTH_MAX // 2)))),
     Form("a unit's status", change(event_type='"unit_status_changed"', payload='{"status": "Zoë\u00a0🏠"}')),
     Form("a status that is no text", change(event_type='"unit_status_changed"', payload='{"status": 7}')),
+]
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+# As it arrives, and what is kept of it.
+TRACEPARENTS: dict[Any, str | None] = {
+    TRACEPARENT: TRACEPARENT,
+    f"{TRACEPARENT[:-1]}0": f"{TRACEPARENT[:-1]}0",
+    f"cc{TRACEPARENT[2:]}": TRACEPARENT,
+    f"cc{TRACEPARENT[2:]}-what-the-future-will-be-like": TRACEPARENT,
+    f"cc{TRACEPARENT[2:]}what-the-future-will-be-like": None,
+    f"ff{TRACEPARENT[2:]}": None,
+    f"{TRACEPARENT}-more": None,
+    f"{TRACEPARENT}\x00": None,
+    f"{TRACEPARENT}\n": None,
+    f" {TRACEPARENT}": None,
+    f"\n{TRACEPARENT}": None,
+    TRACEPARENT.upper(): None,
+    TRACEPARENT[:-1]: None,
+    TRACEPARENT.replace("0af7651916cd43dd8448eb211c80319c", "0" * 32): None,
+    TRACEPARENT.replace("b7ad6b7169203331", "0" * 16): None,
+    "": None,
+    "x" * 5000: None,
+    7: None,
+    True: None,
+    (): None,
+}
+TAKEN += [
+    Form(f"traceparent {given!r:.80}", change(traceparent=json.dumps(given, ensure_ascii=False)))
+    for given in [*TRACEPARENTS, {"x": [TRACEPARENT]}, "Zoë 🏠"]
 ]
 _DETAILS = {"event_type": '"unit_details_changed"'}
 REFUSED = [

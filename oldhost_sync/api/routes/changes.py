@@ -59,6 +59,7 @@ from oldhost_sync.api.requests import (
     read_value,
     request_key,
     shaped,
+    traceparent_of,
     write_body,
 )
 from oldhost_sync.api.writes import EXPECTED_AT, Accepted, accepted_answer, accepted_fields, recorded, recorded_answer
@@ -114,6 +115,12 @@ class NewChange(Keyed):
         default=None, description="When it happened in your application. For information: it does not affect the order."
     )
     not_before: Moment | None = Field(default=None, description="Record the change at this time, not earlier.")
+    traceparent: Any = Field(
+        default=None,
+        description="Your span by W3C Trace Context, of which the change's are children; left out: the header "
+        "`traceparent`. One that is not valid is ignored.",
+        examples=["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
+    )
 
 
 class Cancelled(AnswerBody):
@@ -214,7 +221,7 @@ class ChangeRoutes:
         """Recorded at once, or kept until `not_before`. The server's rules decide its class, the database its order."""
         host, source = self._dependencies.host, source_of(request)
         try:
-            given = change_fields(await read_value(request))
+            given = change_fields(await read_value(request), traceparent_of(request.headers))
             change = accept(host=host, source=source, **given)
         except InvalidChange as error:
             raise invalid_change(error, "body") from None
@@ -536,11 +543,12 @@ def read_batch(body: bytes, host: str, request: Request) -> Batch:
     """Raises a Problem for what is wrong with the batch as a whole: 400, 422."""
     envelope = shaped(parse_json(body), Envelope, "body")
     key, source = request_key(request, envelope.idempotency_key), source_of(request)
+    traceparent = traceparent_of(request.headers)
     batch = Batch()
     for index, change in enumerate(envelope.changes):
         item: Item
         try:
-            item = _item(change, index, host, source, key)
+            item = _item(change_fields(change, traceparent), index, host, source, key)
         except InvalidChange as error:
             batch.problems[index] = invalid_change(error, f"body.changes.{index}")
             item = Unacceptable(error, _entity(change))
@@ -549,8 +557,7 @@ def read_batch(body: bytes, host: str, request: Request) -> Batch:
     return batch
 
 
-def _item(change: Any, index: int, host: str, source: str, key: RequestKey) -> Acceptable:
-    given = change_fields(change)
+def _item(given: dict[str, Any], index: int, host: str, source: str, key: RequestKey) -> Acceptable:
     key_length_max = KEY_LENGTH_MAX
     if given["idempotency_key"] is None and not key.is_new:
         given["idempotency_key"], key_length_max = f"{key.text}:{index}", IDEMPOTENCY_KEY_LENGTH_MAX

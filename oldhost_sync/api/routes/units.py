@@ -24,6 +24,7 @@ from oldhost_sync.api.requests import (
     read_text_cursor,
     request_key,
     text_cursor,
+    traceparent_of,
     write_body,
 )
 from oldhost_sync.api.writes import Accepted, accepted_answer, recorded, recorded_answer
@@ -89,8 +90,9 @@ class UnitRoutes:
         body = await read_body(request, UnitStatus)
         key = request_key(request, body.idempotency_key)
         change = change_recorder.status_change(
-            host=self._dependencies.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
-        )
+            host=self._dependencies.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request),
+            traceparent=traceparent_of(request.headers),
+        )  # fmt: skip
         self._dependencies.quotas.changes(caller_of(request), [change.event_type])
         return await recorded_answer(self._dependencies.commits, self._dependencies.expected, change, key)
 
@@ -101,15 +103,16 @@ class UnitRoutes:
             raise method_not_allowed("PUT", "POST")
         body = await read_body(request, UnitDetails)
         key = request_key(request, body.idempotency_key)
-        host, source = self._dependencies.host, source_of(request)
+        host, source, traceparent = self._dependencies.host, source_of(request), traceparent_of(request.headers)
         details = change_recorder.details_change(
-            host=host, unit_id=unit_id, name=body.name, property_id=body.property_id, key=key.text, source=source
-        )
+            host=host, unit_id=unit_id, name=body.name, property_id=body.property_id, key=key.text, source=source,
+            traceparent=traceparent,
+        )  # fmt: skip
         status = None
         if body.status is not None:
             status_key = key.text + change_recorder.STATUS_KEY_SUFFIX
             status = change_recorder.status_change(
-                host=host, unit_id=unit_id, status=body.status, key=status_key, source=source
+                host=host, unit_id=unit_id, status=body.status, key=status_key, source=source, traceparent=traceparent
             )
         made = [change.event_type for change in (details, status) if change is not None]
         self._dependencies.quotas.changes(caller_of(request), made)

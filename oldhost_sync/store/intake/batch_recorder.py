@@ -57,6 +57,7 @@ from oldhost_sync.store.intake.change_recorder import (
     stored,
     transaction_needed,
 )
+from oldhost_sync.store.intake.current_trace import current_traceparent
 from oldhost_sync.store.intake.rules import classes_of, require_hosts
 from oldhost_sync.store.intake.shadow import (
     ENTITY_SHADOW,
@@ -338,8 +339,8 @@ def record_changes(
     """Record up to 500 changes in the caller's transaction; they take effect when the caller commits.
 
     `changes`: each has `entity_type`, `entity_id`, `event_type`, `payload`, and may have `idempotency_key`,
-    `occurred_at`, `not_before`, as for `record_change`. One result for each, in their order. Changes of one entity are
-    recorded in their order, and all of them or none.
+    `occurred_at`, `not_before`, `traceparent`, as for `record_change`. One result for each, in their order. Changes of
+    one entity are recorded in their order, and all of them or none.
 
     Raises ChangesRefused if any is refused; the changes of other entities are recorded nevertheless, and its `results`
     say which. So roll back, or check the results and commit. UnknownHost for a host that is not registered,
@@ -357,7 +358,8 @@ def _record_changes(
         raise transaction_needed()
     if connection.exec_driver_sql(_IS_REGISTERED, (host,)).first() is None:
         require_hosts(connection, [host], named_by="host")
-    items = [_item(host, source, change) for change in changes]
+    traceparent = current_traceparent()
+    items = [_item(host, source, change, traceparent) for change in changes]
     if len(items) > limits.BATCH_CHANGES_MAX:
         raise InvalidChange(f"a batch has {len(items)} changes; at most {limits.BATCH_CHANGES_MAX} are accepted")
     batch = ChangeBatch(items)
@@ -368,9 +370,9 @@ def _record_changes(
     return recorded
 
 
-def _item(host: str, source: str, change: object) -> Item:
+def _item(host: str, source: str, change: object, traceparent: str | None) -> Item:
     try:
-        return accept(host=host, source=source, **change_fields(change))
+        return accept(host=host, source=source, **change_fields(change, traceparent))
     except InvalidChange as error:
         return Unacceptable(error, _entity_of(change))
 

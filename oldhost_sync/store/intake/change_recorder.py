@@ -40,6 +40,7 @@ from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.callers_connection import Statements, statements_of
 from oldhost_sync.store.columns import storable
 from oldhost_sync.store.errors import DUPLICATE_KEY, NULL_REFUSED, IdempotencyConflict, TransactionNeeded, error_code
+from oldhost_sync.store.intake.current_trace import current_traceparent
 from oldhost_sync.store.intake.rules import default_class, require_hosts
 from oldhost_sync.store.intake.shadow import UNIT, shadow_of, unless_autocommit, write_shadow
 from oldhost_sync.store.intake.validation import Acceptable, accept, canonical_json
@@ -53,8 +54,10 @@ SCHEDULED = "SCHEDULED"
 CANCELLED = "CANCELLED"
 
 # What the application submits, in the order of `common_values`.
-_SUBMITTED = "host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, source, occurred_at"
-_SUBMITTED_VALUES = ", ".join(["%s"] * 9)
+_SUBMITTED = (
+    "host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, source, occurred_at, traceparent"
+)
+_SUBMITTED_VALUES = ", ".join(["%s"] * 10)
 INSERT_CHANGE = f"INSERT INTO outbox_events ({_SUBMITTED}, priority_class, created_at) VALUES "
 INSERT_SCHEDULED = f"INSERT INTO scheduled_changes ({_SUBMITTED}, not_before, created_at) VALUES "
 CHANGE_ROW = f"({_SUBMITTED_VALUES}, %s, UTC_TIMESTAMP(6))"
@@ -125,21 +128,24 @@ def record_change(
     not_before: datetime | str | None = None,
     source: str = "python",
     schema: str | None = None,
+    traceparent: str | None = None,
 ) -> RecordedChange:
     """Record one change in the caller's transaction; it takes effect when the caller commits.
 
     `connection`: of SQLAlchemy (a Session, too), of Django, or of a driver by PEP 249. `schema`: where our tables are;
     None: in the connection's own. `payload`: a JSON object. Times have a time zone, and may be text (ISO 8601). Without
-    a key, one is generated. Same key and same change: the first answer; same key and a different change:
-    IdempotencyConflict. InvalidChange for a change outside the limits, or one that the host's mapping makes no
-    operation of; UnknownHost for a host that is not registered. The transaction stays usable after these.
-    TransactionNeeded for a connection in autocommit mode. Deadlocks are raised as the driver's errors: use
-    `run_in_transaction`.
+    a key, one is generated. `traceparent`: the caller's span, by W3C; None: OpenTelemetry's current one, if the
+    application has loaded that; what is not valid, as an empty text, is as none. Same key and same change: the first
+    answer; same key and a different change: IdempotencyConflict. InvalidChange for a change outside the limits, or one
+    that the host's mapping makes no operation of; UnknownHost for a host that is not registered. The transaction stays
+    usable after these. TransactionNeeded for a connection in autocommit mode. Deadlocks are raised as the driver's
+    errors: use `run_in_transaction`.
     """
     with statements_of(connection, schema) as statements:
         change = accept(
-            host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source
-        )
+            host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source,
+            traceparent=current_traceparent() if traceparent is None else traceparent,
+        )  # fmt: skip
         if change.not_before is not None:
             scheduled = _record_scheduled(statements, change)
             if scheduled is not None:
@@ -304,7 +310,7 @@ def check_same(change: Acceptable, request_hash: bytes) -> None:
 def common_values(change: Acceptable) -> tuple[Any, ...]:
     named = (change.host, change.idempotency_key, change.request_hash)
     about = (change.entity_type, change.entity_id, change.event_type, change.payload)
-    return (*named, *about, change.source, stored(change.occurred_at))
+    return (*named, *about, change.source, stored(change.occurred_at), change.traceparent)
 
 
 def _change_values(change: Acceptable) -> tuple[Any, ...]:
@@ -329,17 +335,32 @@ DETAILS_CHANGED = "unit_details_changed"
 STATUS_KEY_SUFFIX = ":status"
 
 
-def status_change(*, host: str, unit_id: str, status: str, key: str, source: str) -> Acceptable:
+def status_change(
+    *, host: str, unit_id: str, status: str, key: str, source: str, traceparent: str | None = None
+) -> Acceptable:
     """The change for a new status; InvalidChange when it is outside the limits."""
     payload = {"status": status}
     key_length_max = IDEMPOTENCY_KEY_LENGTH_MAX  # it may be derived from the one that was given
-    return accept(host, UNIT, unit_id, STATUS_CHANGED, payload, key, None, None, source, key_length_max)
+    return accept(
+        host, UNIT, unit_id, STATUS_CHANGED, payload, key, None, None, source, key_length_max, traceparent
+    )  # fmt: skip
 
 
-def details_change(*, host: str, unit_id: str, name: str, property_id: str | None, key: str, source: str) -> Acceptable:
+def details_change(
+    *,
+    host: str,
+    unit_id: str,
+    name: str,
+    property_id: str | None,
+    key: str,
+    source: str,
+    traceparent: str | None = None,
+) -> Acceptable:
     """The change for a unit's details; InvalidChange when they are outside the limits."""
     payload = {"name": name, "property_id": property_id}
-    return accept(host, UNIT, unit_id, DETAILS_CHANGED, payload, key, None, None, source)
+    return accept(
+        host, UNIT, unit_id, DETAILS_CHANGED, payload, key, None, None, source, traceparent=traceparent
+    )  # fmt: skip
 
 
 def record_details(
@@ -473,7 +494,7 @@ def known_hashes(connection: Connection, host: str, keys: Sequence[str]) -> dict
 REPLACE, CORRECT = "replace", "correct"
 
 _LETTER = text(
-    f"SELECT o.entity_type, o.entity_id, o.event_type, {fate_columns('outcome')} FROM outbox_events o "
+    f"SELECT o.entity_type, o.entity_id, o.event_type, o.traceparent, {fate_columns('outcome')} FROM outbox_events o "
     f"{JOIN_PENDING} WHERE o.host = :host AND o.id = :id"
 )
 
@@ -520,7 +541,7 @@ def record_correction(connection: Connection, host: str, correction: Correction)
         raise NoDeadLetter(exists=False, outcome=None)
     change = accept(
         host, letter.entity_type, letter.entity_id, letter.event_type, correction.payload,
-        correction.idempotency_key, None, None, correction.source,
+        correction.idempotency_key, None, None, correction.source, traceparent=letter.traceparent,
     )  # fmt: skip
     recorded = record_accepted(connection, change)
     if recorded.duplicate:

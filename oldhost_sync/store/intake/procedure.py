@@ -273,6 +273,7 @@ _NAME = "must be 1 to 64 of the characters A-Z a-z 0-9 _ . - and not begin with 
 _ID, _ID_MUST = r"(?:[^\p{{C}}\p{{Z}}]| ){{1,{}}}", "must be 1 to {} printable characters"
 _LABEL, _LABEL_MUST = r"[^\x00-\x1f\x7f-\x9f]{{1,{}}}", "must be 1 to {} characters without control characters"
 _KEY = rf"(?=.{{1,{limits.KEY_LENGTH_MAX}}}\z){limits.KEY_PATTERN}"
+_TRACEPARENT = _literal(rf"\A{limits.TRACEPARENT_PATTERN}")
 _KEY_MUST = f"must be 1 to {limits.KEY_LENGTH_MAX} visible ASCII characters without spaces"
 
 
@@ -326,6 +327,7 @@ _OF_CLASS = ("the_host", "the_event_type", "the_host", _DEFAULT_CLASS)
 _SUBMITTED = (
     *(*_OF_KEY, "the_hash", "the_entity_type", "the_entity_id", "the_event_type", "the_payload", "the_source"),
     "the_occurred_at",
+    "the_traceparent",
 )
 _CHANGE_ROW = ("ignored", "the_change_id", "first_hash", "the_class", "accepted_at", "the_outcome", "the_nonce")
 _SCHEDULED_ROW = ("ignored", "the_schedule_id", "first_hash", "the_change_id", "accepted_at", "ended_at")
@@ -356,6 +358,7 @@ BEGIN
     -- No variable has a column's name: it would be read in its place.
     DECLARE fields, fault, part, the_payload, occurred, due, wrong, ignored {_TEXT};
     DECLARE the_host, the_entity_type, the_entity_id, the_event_type, the_idempotency_key, the_source {_TEXT};
+    DECLARE the_traceparent {_TEXT};
     DECLARE {", ".join(f"unit_{name}" for name in _UNIT_COLUMNS)} {_TEXT};
     DECLARE {", ".join(f"sets_{name}" for name in _UNIT_COLUMNS)}, is_later BOOLEAN DEFAULT FALSE;
     DECLARE the_hash, first_hash BINARY(32);
@@ -408,6 +411,11 @@ BEGIN
         {_refuse(f"'not_before is more than {limits.NOT_BEFORE_DAYS_MAX} days ahead'")};
     END IF;
     {_checked("source", "the_source", _ID.format(limits.SOURCE_LENGTH_MAX), _ID_MUST.format(limits.SOURCE_LENGTH_MAX))}
+    -- What is not of its form is as none.
+    SET part = JSON_UNQUOTE(JSON_EXTRACT(fields, '$.traceparent'));
+    IF part REGEXP {_TRACEPARENT} THEN
+        SET the_traceparent = CONCAT('00', SUBSTRING(part, 3, {limits.TRACEPARENT_LENGTH - 2}));
+    END IF;
     SET the_hash = UNHEX(SHA2(CONCAT(
         '["', the_host, '","', the_entity_type, '",', {_part("fields", "entity_id")}, ',"', the_event_type, '",',
         occurred, ',', due, ']\\n', the_payload), 256));

@@ -171,7 +171,8 @@ def _as_accepted(row: Row[*tuple[Any, ...]]) -> Acceptable:
     """The row as it was accepted: it was checked then, and keeps its hash, so that its key gets the same answer."""
     return Acceptable(
         **{
-            name: getattr(row, name) for name in ("host", "entity_type", "entity_id", "event_type", "payload", "source")
+            name: getattr(row, name)
+            for name in ("host", "entity_type", "entity_id", "event_type", "payload", "source", "traceparent")
         },
         idempotency_key=row.idempotency_key,
         request_hash=row.request_hash,

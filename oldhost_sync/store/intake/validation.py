@@ -27,6 +27,7 @@ from oldhost_sync.fields.scalar import (
     read_moment,
     read_name,
 )
+from oldhost_sync.fields.traceparent import read_traceparent
 from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import InvalidChange
 
@@ -56,6 +57,7 @@ class Acceptable:
     source: str
     columns: tuple[tuple[str, str | None], ...] = ()
     key_is_new: bool = False
+    traceparent: str | None = None
 
 
 @contextmanager
@@ -67,10 +69,16 @@ def refusing() -> Iterator[None]:
         raise InvalidChange(str(error), error.field) from None
 
 
-def change_fields(change: object) -> dict[str, Any]:
-    """The fields of a change that arrived as one object, for `accept`; InvalidChange if it lacks or adds one."""
+def change_fields(change: object, traceparent: str | None = None) -> dict[str, Any]:
+    """The fields of a change that arrived as one object, for `accept`; InvalidChange if it lacks or adds one.
+
+    `traceparent`: of one that has none of its own.
+    """
     with refusing():
-        return read_change(change)
+        given = read_change(change)
+    if given["traceparent"] is None:
+        given["traceparent"] = traceparent
+    return given
 
 
 def accept(
@@ -84,6 +92,7 @@ def accept(
     not_before: object,
     source: str,
     key_length_max: int = limits.KEY_LENGTH_MAX,
+    traceparent: object = None,
 ) -> Acceptable:
     """Check the change; InvalidChange says which field is wrong and what it must be. A missing key is generated.
 
@@ -113,6 +122,7 @@ def accept(
             source=read_id("source", source, limits.SOURCE_LENGTH_MAX),
             columns=columns,
             key_is_new=idempotency_key is None,
+            traceparent=read_traceparent(traceparent),
         )
 
 

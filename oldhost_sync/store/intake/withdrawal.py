@@ -401,8 +401,9 @@ _WITHDRAWAL = (
     "WHERE a.host = %s AND a.id = %s AND a.action = %s"
 )
 _WITHDRAWN = (
-    "SELECT o.id, o.entity_type, o.entity_id, o.event_type, o.payload, o.occurred_at, o.source, o.processed_at "
-    "FROM outbox_events o FORCE INDEX (ix_outbox_events_outstanding) WHERE o.host = %s AND o.processed_at >= %s "
+    "SELECT o.id, o.entity_type, o.entity_id, o.event_type, o.payload, o.occurred_at, o.source, o.traceparent, "
+    "o.processed_at FROM outbox_events o FORCE INDEX (ix_outbox_events_outstanding) "
+    "WHERE o.host = %s AND o.processed_at >= %s "
     "AND (o.processed_at > %s OR o.id > %s) AND o.withdrawn_by = %s ORDER BY o.processed_at, o.id LIMIT %s"
 )
 _NEWER = (
@@ -484,7 +485,8 @@ def _record_anew(connection: Connection, host: str, key: str, row: Row[Any]) -> 
     try:
         change = accept(host, *_entity(row), row.event_type, json.loads(row.payload), key, None, None, row.source)
         occurred = None if row.occurred_at is None else row.occurred_at.replace(tzinfo=UTC)
-        recorded = record_accepted(connection, replace(change, occurred_at=occurred))
+        again = replace(change, occurred_at=occurred, traceparent=row.traceparent)
+        recorded = record_accepted(connection, again)
     except InvalidChange:  # by the host's mapping of now
         return False
     connection.exec_driver_sql(_REPLACED, (recorded.change_id, row.id))

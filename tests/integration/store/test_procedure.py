@@ -25,7 +25,7 @@ from oldhost_sync.store.access import APP_RIGHTS
 from oldhost_sync.store.schema_migration import migrate
 from oldhost_sync.store.tables import metadata
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.change_forms import FIELDS, NO_JSON, REFUSED, TAKEN, WHOLE, differing
+from tests.integration.change_forms import FIELDS, NO_JSON, REFUSED, TAKEN, TRACEPARENT, WHOLE, differing
 from tests.integration.store.callers import application
 from tests.integration.store.procedure_door import call, record_by_procedure
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
@@ -139,11 +139,16 @@ def test_names_are_sorted_by_their_characters_however_long_they_are(engine: Engi
 CHANGES: list[dict[str, Any]] = [
     {"event_type": "unit_status_changed", "payload": {"status": "Zoë 🏠", "n": [1, 2.5e-7, {"b": None, "a": True}]}},
     {"event_type": "unit_details_changed", "payload": {"name": "Sea view", "property_id": "P-1"}},
-    {"event_type": "unit_details_changed", "payload": {"name": None}},
+    {"event_type": "unit_details_changed", "payload": {"name": None}, "traceparent": TRACEPARENT},
     {"event_type": "unit_status_changed", "payload": {"status": 7}},
     {"event_type": "guest_locked_out", "payload": {}, "occurred_at": "2026-05-01T12:00:00.123456789+02:00"},
     {"event_type": "checked_in", "payload": {"x": "'\\"}, "not_before": "2026-05-01T12:00:00Z"},
-    {"event_type": "checked_in", "payload": {}, "not_before": datetime.now(UTC) + timedelta(days=30)},
+    {
+        "event_type": "checked_in",
+        "payload": {},
+        "not_before": datetime.now(UTC) + timedelta(days=30),
+        "traceparent": TRACEPARENT,
+    },
     {"entity_type": "booking", "event_type": "rate_changed", "payload": {"a.b$[0]": 1e22}},
 ]
 

@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from workflows.intake import read_batch, read_change, read_policy, read_release
+from workflows.intake import read_batch, read_change, read_policy, read_release, update_key
 from workflows.messages import (
     AT_MS_MAX,
     CHANGE_ID_MAX,
@@ -164,3 +164,10 @@ def test_what_cannot_be_printed_is_named_in_words_that_can() -> None:
 def test_a_release_is_a_whole_number(value: object) -> None:
     assert read_release(raw(value)) is None
     assert read_release(raw(6)) == 6
+
+
+def test_an_update_that_is_repeated_within_another_trace_is_the_same_change() -> None:
+    change = {"entity_type": "unit", "entity_id": "u1", "event_type": "checked_in", "payload": {}}
+    keys = {update_key("update-1", change | more) for more in ({}, {"traceparent": "one"}, {"traceparent": "2"})}
+    assert len(keys) == 1
+    assert update_key("update-1", change | {"entity_id": "u2"}) not in keys
